@@ -1,0 +1,60 @@
+# Everything runs in .venv/, which `make install` makes. Variables can be set on the command line:
+#   PYTHON   which Python makes .venv (3.10 to 3.13; the first one found by default)
+#   ROUNDS   how long `make soak` runs (500 by default)
+#   SEED     what `make soak` starts its random choices from (printed, random by default)
+#   TESTS    what `make check-tests` runs (all by default)
+ROUNDS ?= 500
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+TESTS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint check-tests soak bench lock format clean
+
+help:  ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+
+##@ Start here
+demo: install  ## Install everything and run the main job
+	@$(BIN)/laminar-delta demo
+
+test: install lint check-tests  ## Install everything, then lint, types and all tests
+
+install: $(STAMP)  ## Install everything into .venv/ (and Java where it is missing)
+
+$(STAMP): requirements.lock pyproject.toml .ci/ensure-venv .ci/ensure-java
+	@.ci/ensure-venv
+	@.ci/ensure-java
+	@echo "Installing the locked packages (a minute or two the first time) ..."
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --progress-bar on -r requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+##@ Work
+lint: install  ## Formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check-tests: install  ## All tests, or those in TESTS
+	$(BIN)/python -m pytest $(TESTS)
+
+format: install  ## Format the code and mend what lint can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+soak: install  ## Long random runs: ROUNDS rounds from SEED
+	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
+	LAMINAR_SOAK_ROUNDS=$(ROUNDS) LAMINAR_SOAK_SEED=$(SEED) $(BIN)/python -m pytest tests/soak -m soak
+
+bench: install  ## Measure, as ratios side by side
+	$(BIN)/python -m benchmarks
+
+lock: install  ## Resolve the exact versions anew
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --all-extras --generate-hashes \
+	    --no-emit-index-url --no-header --upgrade --quiet -o requirements.lock
+
+clean:  ## Remove what make made, .venv/ included
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

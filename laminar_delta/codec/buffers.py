@@ -1,0 +1,37 @@
+"""Bytes that belong to someone else, seen without copying them.
+
+The functions of this package take any contiguous run of bytes. `len()` of a view counts items, not bytes, and a
+length taken from it would be written into a file as a byte count: everything that measures or slices its input goes
+through `flat_view`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from laminar_delta.errors import InvalidInputError
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+"""What this package reads from. Other objects with the buffer protocol (Arrow buffers, NumPy arrays) work as well, but
+Python before 3.12 has no name for them."""
+
+
+def flat_view(data: BytesLike) -> memoryview:
+    """`data` as one-dimensional bytes, so that `len()` and slices count bytes.
+
+    Only a view with gaps in it is copied.
+
+    Raises:
+        InvalidInputError: not bytes at all, such as text.
+    """
+    try:
+        view = memoryview(data)
+    except TypeError as error:
+        kind = type(data).__name__
+        raise InvalidInputError(f"bytes are needed, not {kind}", expected="bytes", found=kind) from error
+    if view.nbytes == 0:
+        # Python refuses to cast a view of several dimensions when one of them is zero.
+        return memoryview(b"")
+    if not view.c_contiguous:
+        view = memoryview(view.tobytes())
+    return view.cast("B")

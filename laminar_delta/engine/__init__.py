@@ -1,0 +1,40 @@
+"""Engines by name: how Delta is spoken. Loaded when opened, so that nothing needs what it does not use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine
+
+ENGINES = {
+    "memory": "laminar_delta.engine.memory:MemoryEngine",
+    "embedded": "laminar_delta.engine.embedded:EmbeddedEngine",
+    "spark": "laminar_delta.engine.spark:SparkEngine",
+}
+"""Name to where the class lives. A dotted path and not an import, so that the core never imports an engine."""
+
+
+def open_engine(name: str, location: str, **options: Any) -> Engine:
+    """Opens an engine on a location.
+
+    Args:
+        name: A key of `ENGINES`.
+        location: A directory, an object-store URI, or for `spark` a schema name such as `main.checkpoints`.
+        **options: What the engine's constructor takes.
+
+    Raises:
+        InvalidInputError: There is no engine of that name.
+        NotInstalledError: The engine's extra is not installed.
+    """
+    if name not in ENGINES:
+        raise InvalidInputError(f"there is no engine {name!r}", expected=sorted(ENGINES), found=name)
+    module, _, attribute = ENGINES[name].partition(":")
+    engine: Engine = getattr(import_module(module), attribute)(location, **options)
+    return engine
+
+
+__all__ = ["ENGINES", "open_engine"]

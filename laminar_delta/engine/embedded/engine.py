@@ -1,0 +1,437 @@
+"""Delta through delta-rs.
+
+Every operation opens a handle of its own (4 ms) and drops it. A shared handle was measured to let a fenced writer through:
+one thread checks the fence on it, another refreshes it, and the first thread's commit is then judged against the newer state.
+With a private handle delta-rs itself refuses a commit whose transaction identifier moved since the handle was opened, so check
+and commit are one step also on an object store, where there is no file lock.
+
+On a local disk writes take turns under the catalog's lock and are flushed before they are answered. delta-rs's own hooks after
+a commit are off: they remove log entries before the log checkpoint that replaces them is on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, Transaction, write_deltalake
+
+from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
+from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+from laminar_delta.engine.embedded.faults import committing, reading
+from laminar_delta.engine.local import durability
+from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
+from laminar_delta.engine.local.log import check_newest_entry
+from laminar_delta.engine.local.place import local_path
+from laminar_delta.engine.predicate import Column, Dialect, Predicate, Side, quote_name
+from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
+from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
+from laminar_delta.errors import CommitUnknownError, FormatError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from deltalake.table import TableMerger
+
+_LOG = logging.getLogger(__name__)
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_COMMIT_RETRIES = 50
+"""How often delta-rs itself tries the next version number after losing it to a commit that does not conflict."""
+_DEFAULT_CHECKPOINT_INTERVAL = 100
+_SQL = Dialect.DATAFUSION
+
+
+class EmbeddedEngine(Engine):
+    """Delta tables below a directory or an object-store URI."""
+
+    name: ClassVar[str] = "embedded"
+    persistent: ClassVar[bool] = True
+    many_fences: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        location: str | Path,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        lock_timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Opens the location; nothing is read or created yet.
+
+        Args:
+            location: A directory, or a URI such as `s3://bucket/checkpoints`.
+            storage_options: What delta-rs's object store needs (credentials, endpoint). Never logged or stored.
+            lock_timeout_s: How long a local write waits for its turn.
+        """
+        self._root = local_path(str(location))
+        self.location = str(self._root) if self._root else str(location).rstrip("/")
+        self._storage_options = dict(storage_options or {})
+        self._lock = CatalogLock(self._root, lock_timeout_s) if self._root else None
+        self._schemas: dict[str, pa.Schema] = {}
+        self._intervals: dict[str, int] = {}
+
+    # -- tables -------------------------------------------------------------------------------------------------------
+
+    def create(self, spec: TableSpec) -> bool:
+        """See `Engine.create`."""
+        if self._root is not None:
+            durability.make_directory(self._root)
+        created = False
+        with self._turn():
+            if not self.exists(spec.name):
+                with reading(spec.name):
+                    DeltaTable.create(
+                        self._uri(spec.name),
+                        schema=spec.schema,
+                        mode="ignore",
+                        partition_by=list(spec.partition_by),
+                        description=spec.comment or None,
+                        configuration=dict(spec.properties),
+                        storage_options=self._storage_options,
+                        commit_properties=_commit_properties(stamp((), {"operation": "create"})),
+                        # Properties of our own and of Spark's are kept as they are.
+                        raise_if_key_not_exists=False,
+                    )
+                self._make_durable(spec.name, 0)
+                created = True
+        handle = self._open(spec.name)
+        check_same_table(
+            spec.name,
+            canonical(spec.schema),
+            _schema_of(handle),
+            spec.partition_by,
+            handle.metadata().partition_columns,
+        )
+        return created
+
+    def exists(self, table: str) -> bool:
+        """See `Engine.exists`."""
+        with reading(table):
+            return bool(DeltaTable.is_deltatable(self._uri(table), self._storage_options))
+
+    def schema(self, table: str) -> pa.Schema:
+        """See `Engine.schema`. Remembered: a table's columns never change within a format version."""
+        found = self._schemas.get(table)
+        if found is None:
+            found = self._schemas[table] = _schema_of(self._open(table))
+        return found
+
+    def properties(self, table: str) -> Mapping[str, str]:
+        """See `Engine.properties`."""
+        return dict(self._open(table).metadata().configuration)
+
+    def version(self, table: str) -> int:
+        """See `Engine.version`."""
+        return int(self._open(table).version())
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def _append(self, table: str, rows: pa.Table, made: Stamp) -> int:
+        with self._turn():
+            handle = self._open(table)
+            self._check_fences(handle, made.fences)
+            with self._committing(table):
+                write_deltalake(
+                    handle,
+                    rows,
+                    mode="append",
+                    commit_properties=_commit_properties(made),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            return self._acknowledge(table, int(handle.version()))
+
+    def _commit_fence(self, table: str, made: Stamp) -> int:
+        with self._turn():
+            handle = self._open(table)
+            self._check_fences(handle, made.fences)
+            with self._committing(table):
+                handle.create_write_transaction(
+                    actions=[],
+                    mode="append",
+                    schema=handle.schema(),
+                    partition_by=handle.metadata().partition_columns,
+                    commit_properties=_commit_properties(made),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            return self._acknowledge(table, self._find_commit(table, made))
+
+    def _merge(self, table: str, rows: pa.Table, merge: Merge, made: Stamp) -> Settled:
+        with self._turn():
+            handle = self._open(table)
+            before = handle.version()
+            self._check_fences(handle, made.fences)
+            with self._committing(table):
+                merger = handle.merge(
+                    rows,
+                    _merge_condition(merge),
+                    source_alias=Side.SOURCE.value,
+                    target_alias=Side.TARGET.value,
+                    # Exact pruning by the literals of the scope; a streamed source cannot be looked at twice.
+                    streamed_exec=False,
+                    commit_properties=_commit_properties(made),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+                counts = _add_clauses(merger, merge, rows.column_names).execute()
+            changed = handle.version() != before
+            return Settled(
+                self._acknowledge(table, int(handle.version())) if changed else None,
+                inserted=counts["num_target_rows_inserted"],
+                updated=counts["num_target_rows_updated"],
+                deleted=counts["num_target_rows_deleted"],
+            )
+
+    def _delete(self, table: str, where: Predicate, made: Stamp) -> Settled:
+        with self._turn():
+            handle = self._open(table)
+            before = handle.version()
+            self._check_fences(handle, made.fences)
+            with self._committing(table):
+                counts = handle.delete(
+                    where.sql(_SQL),
+                    commit_properties=_commit_properties(made),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            changed = handle.version() != before
+            return Settled(
+                self._acknowledge(table, int(handle.version())) if changed else None,
+                deleted=counts["num_deleted_rows"],
+            )
+
+    def _check_fences(self, handle: DeltaTable, fences: Sequence[Fence]) -> None:
+        """Refuses unless every fence stands below. `handle` must be nobody else's until the commit on it is done."""
+        standing: dict[str, int | None] = {}
+        for fence in fences:
+            found = handle.transaction_version(fence.application_id)
+            if found is not None and found >= fence.version:
+                standing[fence.application_id] = int(found)
+        if standing:
+            raise FenceRefused(standing)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        version: int | None = None,
+        streamed: bool = False,  # noqa: ARG002  # DataFusion streams anyway
+    ) -> pa.RecordBatchReader:
+        """See `Engine.scan`."""
+        handle = self._open(table, version)
+        schema = project(_schema_of(handle), columns, table)
+        names = ", ".join(quote_name(name, _SQL) for name in schema.names)
+        query = f"SELECT {names} FROM t" + (f" WHERE {where.sql(_SQL)}" if where is not None else "")
+        with reading(table, version):
+            stream = QueryBuilder().register("t", handle).execute(query)
+        # Batch by batch in Python: handing the stream itself to Arrow's C interface would make a panic on a rotten file,
+        # which arrives here as an exception, abort the process.
+        batches = (pa.record_batch(batch) for batch in stream)
+        return cast_stream(batches, schema, lambda: reading(table, version))
+
+    def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
+        """See `Engine.history`."""
+        handle = self._open(table)
+        with reading(table):
+            entries = handle.history(limit)
+        return [
+            HistoryEntry(
+                version=entry["version"],
+                timestamp_ms=entry["timestamp"],
+                operation=entry["operation"],
+                metadata=parse_user_metadata(entry.get("userMetadata")),
+                engine_info=entry.get("engineInfo"),
+            )
+            for entry in entries
+        ]
+
+    # -- maintenance --------------------------------------------------------------------------------------------------
+
+    def optimize(self, table: str, *, order_by: Sequence[str] = (), metadata: Metadata | None = None) -> int | None:
+        """See `Engine.optimize`."""
+        made = stamp((), metadata)
+        with self._turn():
+            handle = self._open(table)
+            before = int(handle.version())
+            with self._maintaining(table):
+                if order_by:
+                    handle.optimize.z_order(
+                        list(order_by),
+                        commit_properties=_commit_properties(made),
+                        post_commithook_properties=_NO_HOOKS,
+                    )
+                else:
+                    handle.optimize.compact(
+                        commit_properties=_commit_properties(made), post_commithook_properties=_NO_HOOKS
+                    )
+            after = self.version(table)
+            if after == before:
+                return None
+            # Compaction of a partitioned table can make several commits.
+            for version in range(before + 1, after + 1):
+                self._make_durable(table, version)
+            return after
+
+    def log_checkpoint(self, table: str) -> None:
+        """See `Engine.log_checkpoint`."""
+        with self._turn():
+            self._write_log_checkpoint(table)
+
+    def clean_log(self, table: str) -> None:
+        """See `Engine.clean_log`."""
+        with self._turn():
+            if self._root is not None:
+                durability.fsync_log_checkpoint(self._root / table)
+            handle = self._open(table)
+            with self._maintaining(table):
+                handle.cleanup_metadata()
+
+    def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
+        """See `Engine.vacuum`."""
+        with self._turn():
+            handle = self._open(table)
+            with self._maintaining(table):
+                # `full` lists the directory, so that files of writes that never committed go too.
+                found = handle.vacuum(
+                    retention_hours=older_than_hours,
+                    dry_run=dry_run,
+                    enforce_retention_duration=False,
+                    full=True,
+                    commit_properties=_commit_properties(stamp((), {"operation": "vacuum"})),
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            return list(found)
+
+    def restore(self, table: str, version: int, *, metadata: Metadata | None = None) -> int:
+        """See `Engine.restore`."""
+        made = stamp((), metadata)
+        with self._turn():
+            self._open(table, version)
+            handle = self._open(table)
+            with self._maintaining(table):
+                handle.restore(
+                    version, commit_properties=_commit_properties(made), post_commithook_properties=_NO_HOOKS
+                )
+            return self._acknowledge(table, self._find_commit(table, made))
+
+    def close(self) -> None:
+        """See `Engine.close`: nothing is held between calls."""
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _uri(self, table: str) -> str:
+        return str(self._root / table) if self._root is not None else f"{self.location}/{table}"
+
+    def _open(self, table: str, version: int | None = None) -> DeltaTable:
+        """A fresh handle, never shared."""
+        with reading(table, version):
+            if self._root is not None:
+                check_newest_entry(self._root / table)
+            return DeltaTable(self._uri(table), version=version, storage_options=self._storage_options)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """This writer's turn: the catalog's lock on a local disk; on an object store conditional puts decide instead."""
+        return self._lock.held() if self._lock is not None else nullcontext()
+
+    @contextmanager
+    def _committing(self, table: str) -> Iterator[None]:
+        # A local call that came back has nothing under way; a request to an object store may.
+        with committing(table, may_still_land=self._root is None):
+            yield
+
+    @contextmanager
+    def _maintaining(self, table: str) -> Iterator[None]:
+        # Maintenance changes no rows, so an unknown outcome is a plain storage error: it can be repeated.
+        with reading(table):
+            yield
+
+    def _acknowledge(self, table: str, version: int) -> int:
+        """Makes a commit durable, and the log quick to open again where it is time."""
+        try:
+            self._make_durable(table, version)
+        except OSError as error:
+            raise CommitUnknownError(
+                f"version {version} of table {table!r} was committed but could not be flushed to the disk: {error}",
+                next_step="Mend the disk, then read back: a power loss may take this commit.",
+                details={"table": table, "version": version},
+            ) from error
+        if version % self._checkpoint_interval(table) == 0:
+            try:
+                self._write_log_checkpoint(table)
+            except Exception as error:  # noqa: BLE001  # the commit stands; a missing log checkpoint only costs time
+                _LOG.warning("log checkpoint of table %s at version %d failed: %s", table, version, error)
+        return version
+
+    def _checkpoint_interval(self, table: str) -> int:
+        """How many commits apart the log is checkpointed. Remembered: asking costs as much as opening the table."""
+        found = self._intervals.get(table)
+        if found is None:
+            stored = self.properties(table).get("delta.checkpointInterval", _DEFAULT_CHECKPOINT_INTERVAL)
+            found = self._intervals[table] = int(stored)
+        return found
+
+    def _make_durable(self, table: str, version: int) -> None:
+        if self._root is not None:
+            durability.fsync_commit(self._root / table, version)
+
+    def _write_log_checkpoint(self, table: str) -> None:
+        handle = self._open(table)
+        with self._maintaining(table):
+            handle.create_checkpoint()
+        if self._root is not None:
+            durability.fsync_log_checkpoint(self._root / table)
+
+    def _find_commit(self, table: str, made: Stamp) -> int:
+        """The version of a commit whose handle does not tell it."""
+        for entry in self.history(table, limit=HISTORY_WINDOW):
+            if entry.metadata.get(COMMIT_KEY) == made.commit_id:
+                return entry.version
+        raise OutcomeUnknown(
+            "the commit call returned, but the log does not show it", may_still_land=self._root is None
+        )
+
+
+def _schema_of(handle: DeltaTable) -> pa.Schema:
+    try:
+        arrow: Any = handle.schema().to_arrow()  # an arro3 schema, which Arrow takes through its C interface
+        return canonical(pa.schema(arrow))
+    except (pa.ArrowException, TypeError) as error:
+        raise FormatError(f"the columns of {handle.table_uri} cannot be read as Arrow: {error}") from error
+
+
+def _commit_properties(made: Stamp) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={"userMetadata": made.user_metadata},
+        max_commit_retries=_COMMIT_RETRIES,
+        app_transactions=[Transaction(fence.application_id, fence.version) for fence in made.fences] or None,
+    )
+
+
+def _merge_condition(merge: Merge) -> str:
+    parts = [f"{Column(k, Side.TARGET).sql(_SQL)} = {Column(k, Side.SOURCE).sql(_SQL)}" for k in merge.keys]
+    if merge.scope is not None:
+        parts.insert(0, merge.scope.sql(_SQL))
+    return " AND ".join(parts)
+
+
+def _add_clauses(merger: TableMerger, merge: Merge, columns: Sequence[str]) -> TableMerger:
+    for clause in merge.when_matched:
+        condition = clause.condition.sql(_SQL) if clause.condition is not None else None
+        if clause.delete:
+            merger = merger.when_matched_delete(predicate=condition)
+        else:
+            taken = {quote_name(c, _SQL): Column(c, Side.SOURCE).sql(_SQL) for c in clause.columns or columns}
+            merger = merger.when_matched_update(updates=taken, predicate=condition)
+    if merge.insert:
+        given = {quote_name(c, _SQL): Column(c, Side.SOURCE).sql(_SQL) for c in columns}
+        condition = merge.insert_condition.sql(_SQL) if merge.insert_condition is not None else None
+        merger = merger.when_not_matched_insert(updates=given, predicate=condition)
+    if merge.delete_absent is not None:
+        wanted = merge.delete_absent if merge.scope is None else merge.scope & merge.delete_absent
+        merger = merger.when_not_matched_by_source_delete(predicate=wanted.sql(_SQL))
+    return merger

@@ -1,0 +1,57 @@
+"""Making local commits durable: neither delta-rs nor Spark calls fsync, so a power loss could take an acknowledged commit.
+
+Order: the data files a commit added, the directories that name them, then the log entry and the log directory. A write is
+answered only after that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from laminar_delta.engine.local.log import LOG_DIRECTORY, added_files, entry_path
+
+
+def fsync_path(path: Path) -> None:
+    """Flushes one file or directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_files(root: Path, files: Iterable[Path]) -> None:
+    """Flushes files below `root`, then every directory from theirs up to `root`."""
+    directories: set[Path] = {root}
+    for file in files:
+        fsync_path(file)
+        directories.update(parent for parent in file.parents if root in parent.parents)
+    for directory in sorted(directories, key=lambda path: len(path.parts), reverse=True):
+        fsync_path(directory)
+
+
+def fsync_commit(table: Path, version: int) -> None:
+    """Flushes a commit: what it added, then its log entry."""
+    # A file this commit added may be gone already: a later one may have rewritten it, and a vacuum removed it.
+    fsync_files(table, [file for file in added_files(table, version) if file.exists()])
+    fsync_path(entry_path(table, version))
+    fsync_path(table / LOG_DIRECTORY)
+
+
+def fsync_log_checkpoint(table: Path) -> None:
+    """Flushes every log checkpoint and the pointer to the newest: before any log entry is removed."""
+    log = table / LOG_DIRECTORY
+    for path in [*log.glob("*.checkpoint*.parquet"), log / "_last_checkpoint"]:
+        if path.exists():
+            fsync_path(path)
+    fsync_path(log)
+
+
+def make_directory(path: Path) -> None:
+    """Creates a directory and its parents durably."""
+    missing = [parent for parent in [path, *path.parents] if not parent.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for created in missing:
+        fsync_path(created.parent)

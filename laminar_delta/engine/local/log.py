@@ -1,0 +1,83 @@
+"""Reading a local table's log as files: which entry is the newest, whether it is whole, what it added.
+
+After a power loss the newest entry can be empty or cut off. Both engines open a table with an empty newest entry silently
+without that commit and without its fence, so it is looked at before every use and reported, never read past.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from laminar_delta.errors import ErrorCode, StorageError
+
+LOG_DIRECTORY = "_delta_log"
+
+
+def newest_entry(table: Path) -> int | None:
+    """The highest version that has a log entry; None without a log."""
+    try:
+        with os.scandir(table / LOG_DIRECTORY) as entries:
+            versions = [version for entry in entries if (version := _version_of(entry.name)) is not None]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return max(versions, default=None)
+
+
+def entry_path(table: Path, version: int) -> Path:
+    """Where the log entry of a version is."""
+    return table / LOG_DIRECTORY / f"{version:020}.json"
+
+
+def check_newest_entry(table: Path) -> int | None:
+    """Makes sure the newest log entry is whole.
+
+    Returns:
+        Its version; None without a log.
+
+    Raises:
+        StorageError: Code `log-damaged`: the entry is empty, cut off, or not a log entry.
+    """
+    version = newest_entry(table)
+    if version is not None:
+        actions_of(table, version)
+    return version
+
+
+def actions_of(table: Path, version: int) -> list[dict[str, Any]]:
+    """The actions of one log entry, or `StorageError` (code `log-damaged`) naming the file."""
+    path = entry_path(table, version)
+    content = path.read_bytes()
+    try:
+        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+    except ValueError as error:
+        raise _damaged(path, f"is cut off or damaged ({error})") from error
+    if not actions:
+        raise _damaged(path, "is empty")
+    return actions
+
+
+def added_files(table: Path, version: int) -> list[Path]:
+    """The data files a version added."""
+    return [
+        table / unquote(action["add"]["path"]) for action in actions_of(table, version) if action.get("add") is not None
+    ]
+
+
+def _version_of(name: str) -> int | None:
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot and suffix == "json" and len(stem) == 20 and stem.isdecimal() else None
+
+
+def _damaged(path: Path, what: str) -> StorageError:
+    return StorageError(
+        f"log entry {path} {what}",
+        code=ErrorCode.LOG_DAMAGED,
+        expected="a whole log entry",
+        found=what,
+        next_step="It was not acknowledged if power was lost while it was written: move the file away to go on without it.",
+        details={"path": str(path)},
+    )

@@ -1,0 +1,66 @@
+"""Tables as local files: the lock between processes, and logs that a power loss left behind."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from laminar_delta.engine.local.lock import CatalogLock
+from laminar_delta.engine.local.log import entry_path
+from laminar_delta.engine.request import Fence, Merge
+from laminar_delta.errors import ErrorCode, StorageError
+from laminar_delta.testing.conformance.tables import LINES, line
+
+if TYPE_CHECKING:
+    from laminar_delta.testing.harness import LocalHarness
+
+
+class LocalFiles:
+    """For engines whose tables are files on a local disk."""
+
+    def test_every_write_waits_for_the_lock(self, harness: LocalHarness) -> None:
+        harness.open().create(LINES)
+        engine = harness.open_impatient()
+        version = engine.version(LINES.name)
+        with CatalogLock(harness.root).held():
+            for write in (
+                lambda: engine.append(LINES.name, line("p", 1)),
+                lambda: engine.append(LINES.name, line("p", 1), fences=[Fence("a", 1)]),
+                lambda: engine.raise_fence(LINES.name, Fence("a", 1)),
+                lambda: engine.merge(LINES.name, line("p", 1), Merge(keys=("id",))),
+                lambda: engine.optimize(LINES.name),
+                lambda: engine.log_checkpoint(LINES.name),
+                lambda: engine.vacuum(LINES.name, dry_run=False),
+            ):
+                with pytest.raises(StorageError) as caught:
+                    write()
+                assert caught.value.code is ErrorCode.LOCKED
+            assert engine.read(LINES.name).num_rows == 0
+        assert engine.version(LINES.name) == version
+        engine.append(LINES.name, line("p", 1))
+
+    @pytest.mark.parametrize("damage", ["empty", "cut off", "noise"])
+    def test_a_damaged_newest_log_entry_is_reported_and_never_read_past(
+        self, harness: LocalHarness, damage: str
+    ) -> None:
+        engine = harness.open()
+        engine.create(LINES)
+        engine.append(LINES.name, line("p", 1), fences=[Fence("a", 5)])
+        path = entry_path(harness.root / LINES.name, engine.version(LINES.name))
+        whole = path.read_bytes()
+        path.write_bytes({"empty": b"", "cut off": whole[: len(whole) // 2], "noise": os.urandom(100)}[damage])
+        other = harness.open()
+        for use in (
+            lambda: other.read(LINES.name),
+            lambda: other.version(LINES.name),
+            lambda: other.append(LINES.name, line("p", 2), fences=[Fence("a", 3)]),
+            lambda: other.history(LINES.name),
+        ):
+            with pytest.raises(StorageError) as caught:
+                use()
+            assert caught.value.code is ErrorCode.LOG_DAMAGED
+            assert str(path) in str(caught.value)
+        path.write_bytes(whole)
+        assert harness.open().read(LINES.name).column("id").to_pylist() == [1]

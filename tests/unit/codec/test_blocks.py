@@ -1,0 +1,198 @@
+"""Cutting state into blocks: the same as slicing, for any source and any pieces."""
+
+from __future__ import annotations
+
+import io
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laminar_delta.codec import BLOCK_BYTES, Block, BlockCutter, block_hash, changed_blocks, xxh3_hex
+from laminar_delta.errors import InvalidInputError, SessionStateError
+
+hash_lists = st.lists(st.integers(0, 3), max_size=12)
+
+
+class ShortReads:
+    """A file that gives less than was asked for, as pipes and sockets do."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = [piece for piece in pieces if piece]
+
+    def read(self, size: int, /) -> bytes:
+        if not self.pieces:
+            return b""
+        piece = self.pieces.pop(0)
+        if len(piece) > size:
+            self.pieces.insert(0, piece[size:])
+        return piece[:size]
+
+
+def sliced(data: bytes, size: int) -> list[Block]:
+    cuts = [data[at : at + size] for at in range(0, len(data), size)]
+    return [Block(index=index, hash=block_hash(cut), data=cut) for index, cut in enumerate(cuts)]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(1, 70))
+def test_cutting_equals_slicing_whatever_the_pieces(pieces: list[bytes], size: int) -> None:
+    data = b"".join(pieces)
+    expected = sliced(data, size)
+    for source in (
+        data,
+        bytearray(data),
+        memoryview(data),
+        pieces,
+        iter(pieces),
+        [memoryview(bytearray(piece)) for piece in pieces],
+        io.BytesIO(data),
+        ShortReads(pieces),
+    ):
+        cutter = BlockCutter(source, block_bytes=size)
+        assert list(cutter) == expected
+        assert cutter.hashes == tuple(block.hash for block in expected)
+        assert cutter.checksum == xxh3_hex(data)
+        assert cutter.length == len(data)
+
+
+@pytest.mark.parametrize("length", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES])
+def test_only_the_last_block_is_shorter_and_none_is_empty(length: int) -> None:
+    cutter = BlockCutter(bytes(length))
+    lengths = [block.raw_length for block in cutter]
+    assert sum(lengths) == length
+    assert all(one == BLOCK_BYTES for one in lengths[:-1])
+    assert 0 not in lengths
+
+
+def test_file_on_disk_is_read_to_its_end_and_left_open(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(bytes(range(256)) * 1000)
+    for buffering in (0, -1):
+        with path.open("rb", buffering=buffering) as file:
+            assert list(BlockCutter(file, block_bytes=1000)) == sliced(path.read_bytes(), 1000)
+            assert not file.closed
+
+
+def test_array_is_cut_as_the_bytes_it_holds() -> None:
+    numbers = array("I", range(100))
+    expected = sliced(numbers.tobytes(), 64)
+    assert list(BlockCutter(memoryview(numbers), block_bytes=64)) == expected
+    # An array is iterable too, as numbers; it must not be taken for pieces.
+    cutter = BlockCutter(numbers, block_bytes=64)  # type: ignore[arg-type]  # buffers have no common type before 3.12
+    assert list(cutter) == expected
+
+
+def test_source_is_read_only_as_far_as_blocks_are_asked_for() -> None:
+    given_out = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal given_out
+        for _ in range(100):
+            given_out += 1
+            yield b"x" * 10
+
+    cutter = BlockCutter(pieces(), block_bytes=25)
+    assert given_out == 0
+    next(cutter)
+    assert given_out == 3
+
+
+def test_buffer_may_be_reused_for_the_next_piece() -> None:
+    def pieces() -> Iterator[bytearray]:
+        buffer = bytearray(10)
+        for fill in range(7):
+            buffer[:] = bytes([fill]) * 10
+            yield buffer
+
+    expected = b"".join(bytes([fill]) * 10 for fill in range(7))
+    assert b"".join(block.data for block in BlockCutter(pieces(), block_bytes=16)) == expected
+
+
+def test_whole_stream_facts_are_refused_before_the_end() -> None:
+    cutter = BlockCutter(b"abcdef", block_bytes=4)
+    next(cutter)
+    next(cutter)
+    for name in ("checksum", "length", "hashes"):
+        with pytest.raises(SessionStateError, match="not been cut to its end"):
+            getattr(cutter, name)
+    assert next(cutter, None) is None
+    assert cutter.checksum == xxh3_hex(b"abcdef")
+
+
+def test_failing_source_leaves_no_checksum_behind() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"abcd"
+        raise OSError("gone")
+
+    cutter = BlockCutter(pieces(), block_bytes=4)
+    assert next(cutter).data == b"abcd"
+    with pytest.raises(OSError, match="gone"):
+        next(cutter)
+    assert next(cutter, None) is None
+    with pytest.raises(SessionStateError):
+        _ = cutter.checksum
+
+
+@pytest.mark.parametrize("source", ["text", 7, None])
+def test_source_that_is_not_bytes_is_refused_at_once(source: object) -> None:
+    with pytest.raises(InvalidInputError):
+        BlockCutter(source)  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize("source", [["text"], [1, 2], io.StringIO("text"), [None]])
+def test_piece_that_is_not_bytes_is_refused_when_it_comes(source: object) -> None:
+    with pytest.raises(InvalidInputError):
+        list(BlockCutter(source))  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_block_size_below_one_is_refused(size: int) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        BlockCutter(b"", block_bytes=size)
+    assert caught.value.found == size
+
+
+def test_block_does_not_print_its_data() -> None:
+    (block,) = BlockCutter(b"secret")
+    assert "secret" not in repr(block)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ([], [], []),
+        ([], [1, 2], [0, 1]),
+        ([1, 2], [], []),
+        ([1, 2], [1, 2], []),
+        ([1, 2], [1, 3], [1]),
+        ([1, 2], [1, 2, 3, 4], [2, 3]),
+        ([1, 2, 3], [1, 2], []),
+        ([1, 2, 3], [2, 3], [0, 1]),
+        ([1, 2, 3], [9, 2], [0]),
+    ],
+)
+def test_changed_blocks(old: list[int], new: list[int], changed: list[int]) -> None:
+    assert changed_blocks(old, new) == changed
+
+
+@settings(deadline=None)
+@given(hash_lists, hash_lists)
+def test_changed_blocks_turn_the_old_list_into_the_new(old: list[int], new: list[int]) -> None:
+    built = (old + [-1] * len(new))[: len(new)]
+    for index in changed_blocks(old, new):
+        assert built[index] != new[index]
+        built[index] = new[index]
+    assert built == new
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.binary(max_size=200), st.integers(1, 40))
+def test_state_is_rebuilt_from_its_parent_and_the_changed_blocks(old: bytes, new: bytes, size: int) -> None:
+    parent, child = list(BlockCutter(old, block_bytes=size)), list(BlockCutter(new, block_bytes=size))
+    changed = set(changed_blocks([block.hash for block in parent], [block.hash for block in child]))
+    rebuilt = [(child if block.index in changed else parent)[block.index].data for block in child]
+    assert b"".join(rebuilt) == new

@@ -1,0 +1,184 @@
+"""LZ4 blocks: exact where the length is ours, lenient where LaminarDB is, typed errors for everything else."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import lz4.block
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laminar_delta.codec import (
+    MAX_EXPANSION,
+    MAX_RAW_BYTES,
+    compress_block,
+    compress_prefixed,
+    decompress_block,
+    decompress_prefixed,
+)
+from laminar_delta.errors import CorruptionError, ErrorCode, FormatError, InvalidInputError
+
+# Token a0: ten literals, then the end.
+TEN_LITERALS = bytes.fromhex("a0") + b"0123456789"
+
+raw_data = st.one_of(
+    st.binary(max_size=2000),
+    st.builds(lambda unit, times: unit * times, st.binary(min_size=1, max_size=9), st.integers(0, 3000)),
+)
+
+
+def outcome(call: Callable[[], bytes]) -> bytes | FormatError | CorruptionError:
+    """What a decoder gave; any other exception fails the test."""
+    try:
+        return call()
+    except (FormatError, CorruptionError) as error:
+        return error
+
+
+def prefixed(length: int, block: bytes) -> bytes:
+    return struct.pack("<I", length) + block
+
+
+@settings(deadline=None)
+@given(raw_data)
+def test_round_trip_of_both_forms(data: bytes) -> None:
+    assert decompress_block(compress_block(data), len(data)) == data
+    assert decompress_prefixed(compress_prefixed(data)) == data
+    assert compress_prefixed(data) == prefixed(len(data), compress_block(data))
+
+
+@settings(deadline=None)
+@given(raw_data)
+def test_views_are_read_like_bytes(data: bytes) -> None:
+    framed = memoryview(b"##" + compress_prefixed(data))[2:]
+    assert decompress_prefixed(framed) == data
+    assert compress_block(memoryview(bytearray(data))) == compress_block(data)
+
+
+@settings(deadline=None)
+@given(raw_data.filter(bool))
+def test_no_block_expands_more_than_the_bound_relies_on(data: bytes) -> None:
+    assert len(data) <= MAX_EXPANSION * len(compress_block(data))
+
+
+def test_best_compressible_data_stays_just_under_the_expansion_bound() -> None:
+    data = bytes(1 << 24)
+    block = compress_block(data)
+    assert 254 * len(block) < len(data) <= 255 * len(block)
+    assert MAX_EXPANSION == 255
+
+
+@pytest.mark.parametrize("declared", [10, 11, 1000, 1_000_000, 2**31, 2**32 - 1])
+def test_prefix_larger_than_the_content_is_accepted(declared: int) -> None:
+    assert decompress_prefixed(prefixed(declared, TEN_LITERALS)) == b"0123456789"
+
+
+def test_binding_left_to_itself_would_refuse_a_larger_prefix() -> None:
+    with pytest.raises(lz4.block.LZ4BlockError):
+        lz4.block.decompress(prefixed(11, TEN_LITERALS))
+
+
+@pytest.mark.parametrize("declared", [0, 1, 9])
+def test_prefix_smaller_than_the_content_is_corruption(declared: int) -> None:
+    with pytest.raises(CorruptionError, match="LZ4 decompression failed"):
+        decompress_prefixed(prefixed(declared, TEN_LITERALS))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3])
+def test_too_short_for_a_prefix_is_corruption(length: int) -> None:
+    with pytest.raises(CorruptionError, match="LZ4 decompression failed") as caught:
+        decompress_prefixed(bytes(length))
+    assert (caught.value.expected, caught.value.found) == (4, length)
+
+
+@pytest.mark.parametrize("raw_length", [9, 11])
+def test_raw_block_of_another_length_is_corruption(raw_length: int) -> None:
+    with pytest.raises(CorruptionError, match="LZ4 decompression failed"):
+        decompress_block(TEN_LITERALS, raw_length)
+
+
+def test_raw_block_shorter_than_stated_tells_both_lengths() -> None:
+    with pytest.raises(CorruptionError) as caught:
+        decompress_block(TEN_LITERALS, 11)
+    assert (caught.value.expected, caught.value.found) == (11, 10)
+
+
+def test_raw_length_beyond_what_the_block_can_hold_is_refused_before_decoding() -> None:
+    limit = MAX_EXPANSION * len(TEN_LITERALS)
+    with pytest.raises(FormatError) as caught:
+        decompress_block(TEN_LITERALS, limit + 1)
+    assert caught.value.code is ErrorCode.FORMAT_TOO_LARGE
+    assert (caught.value.expected, caught.value.found) == (limit, limit + 1)
+    with pytest.raises(CorruptionError):
+        decompress_block(TEN_LITERALS, limit)
+
+
+def test_content_over_the_callers_limit_is_refused() -> None:
+    data = bytes(1000)
+    assert decompress_prefixed(compress_prefixed(data), max_bytes=1000) == data
+    assert decompress_block(compress_block(data), 1000, max_bytes=1000) == data
+    for refused in (
+        outcome(lambda: decompress_prefixed(compress_prefixed(data), max_bytes=999)),
+        outcome(lambda: decompress_block(compress_block(data), 1000, max_bytes=999)),
+    ):
+        assert isinstance(refused, FormatError)
+        assert refused.code is ErrorCode.FORMAT_TOO_LARGE
+        assert (refused.expected, refused.found) == (999, 1000)
+
+
+def test_limit_above_what_lz4_can_hold_is_lowered_to_it() -> None:
+    # 9 MiB of input could hold more than 2 GiB: the one case where only LZ4's own limit is left.
+    hostile = prefixed(2**32 - 1, bytes(9 << 20))
+    with pytest.raises(FormatError) as caught:
+        decompress_prefixed(hostile, max_bytes=2**40)
+    assert (caught.value.code, caught.value.expected) == (ErrorCode.FORMAT_TOO_LARGE, MAX_RAW_BYTES)
+
+
+def test_negative_raw_length_is_the_callers_mistake() -> None:
+    with pytest.raises(InvalidInputError):
+        decompress_block(TEN_LITERALS, -1)
+
+
+def test_data_longer_than_a_block_holds_is_refused_before_it_is_read() -> None:
+    # Never touched pages: zeroed memory of this size costs address space only.
+    too_long = bytes(MAX_RAW_BYTES + 1)
+    for compress in (compress_block, compress_prefixed):
+        with pytest.raises(InvalidInputError) as caught:
+            compress(too_long)
+        assert (caught.value.expected, caught.value.found) == (MAX_RAW_BYTES, MAX_RAW_BYTES + 1)
+
+
+def test_block_longer_than_any_is_refused_before_it_is_read() -> None:
+    with pytest.raises(FormatError) as caught:
+        decompress_block(bytes(2**31 - 1), 0)
+    assert caught.value.code is ErrorCode.FORMAT_TOO_LARGE
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300), st.integers(0, 2**32), st.integers(0, 2**20))
+def test_any_bytes_give_a_value_within_the_limit_or_a_typed_error(data: bytes, length: int, limit: int) -> None:
+    for decode in (
+        lambda: decompress_prefixed(data, max_bytes=limit),
+        lambda: decompress_block(data, length, max_bytes=limit),
+        lambda: decompress_block(data, length % 1000, max_bytes=limit),
+    ):
+        result = outcome(decode)
+        assert not isinstance(result, bytes) or len(result) <= limit
+
+
+@settings(deadline=None)
+@given(raw_data, st.data())
+def test_damaged_blocks_give_the_stated_length_or_a_typed_error(data: bytes, draw: st.DataObject) -> None:
+    block = bytearray(compress_block(data))
+    for position, value in draw.draw(st.lists(st.tuples(st.integers(0, len(block) - 1), st.integers(0, 255)))):
+        block[position] = value
+    del block[draw.draw(st.integers(0, len(block))) :]
+    result = outcome(lambda: decompress_block(block, len(data)))
+    if isinstance(result, bytes):
+        assert len(result) == len(data)
+    elif isinstance(result, FormatError):
+        assert result.code is ErrorCode.FORMAT_TOO_LARGE
+    else:
+        assert "LZ4 decompression failed" in result.message

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -45,7 +45,7 @@ class MemoryHarness(EngineHarness):
 
     @contextmanager
     def lose_next_answer(self, engine: Engine) -> Iterator[None]:
-        with _after_once(MemoryTable, "commit", lambda: OutcomeUnknown("the line went dead", may_still_land=True)):
+        with after_once(MemoryTable, "commit", lambda: OutcomeUnknown("the line went dead", may_still_land=True)):
             yield
 
     @contextmanager
@@ -118,9 +118,9 @@ class EmbeddedHarness(DeltaFiles):
             return CommitFailedError("Failed to commit transaction: Concurrent transaction failed.")
 
         with (
-            _after_once(embedded_module, "write_deltalake", error),
-            _after_once(DeltaTable, "create_write_transaction", error),
-            _after_once(TableMerger, "execute", error),
+            after_once(embedded_module, "write_deltalake", error),
+            after_once(DeltaTable, "create_write_transaction", error),
+            after_once(TableMerger, "execute", error),
         ):
             yield
 
@@ -130,15 +130,17 @@ class EmbeddedHarness(DeltaFiles):
             yield
 
 
-def _after_once(owner: Any, name: str, error: Callable[[], Exception]) -> Any:
-    """Lets the real call happen, then raises: once."""
+def after_once(
+    owner: Any, name: str, error: Callable[[], Exception], when: Callable[[Any], bool] = lambda _: True
+) -> AbstractContextManager[Any]:
+    """Lets the real call happen, then raises: once, at the first call for whose first argument `when` holds."""
     real = getattr(owner, name)
     spent = False
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal spent
         result = real(*args, **kwargs)
-        if not spent:
+        if not spent and when(args[0] if args else None):
             spent = True
             raise error()
         return result

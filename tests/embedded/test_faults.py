@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from laminar_delta.engine.embedded import EmbeddedEngine
+from laminar_delta.engine.embedded.engine import LOG_CHECKPOINT_EVERY
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.request import Fence
 from laminar_delta.errors import (
@@ -133,8 +134,11 @@ def test_every_commit_is_flushed_with_its_files_and_directories(engine: Embedded
 def test_the_log_is_checkpointed_at_its_interval_and_stays_quick_to_open(tmp_path: Path) -> None:
     engine = EmbeddedEngine(tmp_path)
     engine.create(LINES)
-    for number in range(101):
+    for number in range(2 * LOG_CHECKPOINT_EVERY + 1):
         engine.append(LINES.name, line("p", number), fences=[Fence("a", number + 1)])
     checkpoints = sorted(path.name for path in (tmp_path / LINES.name / "_delta_log").glob("*.checkpoint.parquet"))
-    assert [int(name.partition(".")[0]) for name in checkpoints] == [50, 100]
-    assert engine.read(LINES.name).num_rows == 101
+    assert [int(name.partition(".")[0]) for name in checkpoints] == [
+        LOG_CHECKPOINT_EVERY,
+        2 * LOG_CHECKPOINT_EVERY,
+    ]
+    assert engine.read(LINES.name).num_rows == 2 * LOG_CHECKPOINT_EVERY + 1

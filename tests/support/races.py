@@ -22,7 +22,7 @@ def race(place: DeltaFiles, openings: Sequence[Mapping[str, Any]], rounds: int) 
 
 
 def race_with_kills(place: DeltaFiles, opening: Mapping[str, Any], rounds: int, seed: int) -> int:
-    """Keeps three workers running until `rounds` writes were acknowledged, killing one at random times; how many were killed."""
+    """Keeps three workers running until `rounds` writes were acknowledged, killing one at random; how many were killed."""
     chance = random.Random(seed)
     engine = EmbeddedHarness(place.root).open()
     engine.create(LINES)

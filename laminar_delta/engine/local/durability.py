@@ -41,11 +41,13 @@ def fsync_commit(table: Path, version: int) -> None:
 
 
 def fsync_log_checkpoint(table: Path) -> None:
-    """Flushes every log checkpoint and the pointer to the newest: before any log entry is removed."""
+    """Flushes the newest log checkpoint and the pointer to it: before any log entry it replaces is removed."""
     log = table / LOG_DIRECTORY
-    for path in [*log.glob("*.checkpoint*.parquet"), log / "_last_checkpoint"]:
-        if path.exists():
-            fsync_path(path)
+    parts = sorted(log.glob("*.checkpoint*.parquet"))
+    newest = [part for part in parts if part.name.split(".", 1)[0] == parts[-1].name.split(".", 1)[0]]
+    pointer = log / "_last_checkpoint"
+    for path in [*newest, *([pointer] if pointer.exists() else [])]:
+        fsync_path(path)
     fsync_path(log)
 
 

@@ -221,6 +221,7 @@ WRITERS = _spec(
         "host": TEXT,
         "pid": NUMBER,
         "taken_at": MOMENT,
+        "released_at": MOMENT,
         "reason": TEXT,
     },
     stats="generation",
@@ -233,6 +234,7 @@ RETENTION = _spec(
     {
         "pipeline": TEXT,
         "checkpoint_id": NUMBER,
+        "ordinal": NUMBER,
         "decision": TEXT,
         "decision_id": TEXT,
         "reason": TEXT,
@@ -240,7 +242,7 @@ RETENTION = _spec(
         "decided_at": MOMENT,
         "decided_by": TEXT,
     },
-    stats="pipeline,checkpoint_id,decision_id",
+    stats="pipeline,checkpoint_id,ordinal,decision_id",
 )
 
 RECOVERIES = _spec(
@@ -280,7 +282,6 @@ STATE_BATCHES = _spec(
 )
 
 TABLES = (
-    MANIFESTS,
     SOURCE_OFFSETS,
     SINK_STATUSES,
     OPERATOR_SNAPSHOTS,
@@ -290,5 +291,8 @@ TABLES = (
     RETENTION,
     RECOVERIES,
     STATE_BATCHES,
+    MANIFESTS,
 )
-"""All tables, in the order they are created."""
+"""All tables, in the order they are created: `manifests` last, so that where it is, the others are."""
+
+BY_NAME = {spec.name: spec for spec in TABLES}

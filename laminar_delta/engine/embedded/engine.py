@@ -23,14 +23,14 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Qu
 from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
 from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
 from laminar_delta.engine.embedded.faults import committing, reading
-from laminar_delta.engine.local import durability
+from laminar_delta.engine.local import durability, upkeep
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_newest_entry
 from laminar_delta.engine.local.place import local_path
 from laminar_delta.engine.predicate import Column, Dialect, Predicate, Side, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
-from laminar_delta.errors import CommitUnknownError, FormatError
+from laminar_delta.errors import FormatError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 LOG_CHECKPOINT_EVERY = 10
 """How many commits apart the log is checkpointed, whatever `delta.checkpointInterval` says: that one is for Spark, where a log
-checkpoint takes a second. Here it takes milliseconds, and opening a table grows by 0.3 ms with every entry since the last one."""
+checkpoint takes a second. Here it takes milliseconds, and opening a table grows by 0.3 ms with every entry since the last."""
 _COMMIT_RETRIES = 50
 """How often delta-rs itself tries the next version number after losing it to a commit that does not conflict."""
 _SQL = Dialect.DATAFUSION
@@ -286,11 +286,9 @@ class EmbeddedEngine(Engine):
     def clean_log(self, table: str) -> None:
         """See `Engine.clean_log`."""
         with self._turn():
-            if self._root is not None:
-                durability.fsync_log_checkpoint(self._root / table)
             handle = self._open(table)
             with self._maintaining(table):
-                handle.cleanup_metadata()
+                upkeep.clean_log(handle, self._root / table if self._root is not None else None)
 
     def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
         """See `Engine.vacuum`."""
@@ -353,14 +351,8 @@ class EmbeddedEngine(Engine):
 
     def _acknowledge(self, table: str, version: int) -> int:
         """Makes a commit durable, and the log quick to open again where it is time."""
-        try:
-            self._make_durable(table, version)
-        except OSError as error:
-            raise CommitUnknownError(
-                f"version {version} of table {table!r} was committed but could not be flushed to the disk: {error}",
-                next_step="Mend the disk, then read back: a power loss may take this commit.",
-                details={"table": table, "version": version},
-            ) from error
+        if self._root is not None:
+            durability.acknowledge(table, self._root / table, version)
         if version % LOG_CHECKPOINT_EVERY == 0:
             try:
                 self._write_log_checkpoint(table)
@@ -375,9 +367,7 @@ class EmbeddedEngine(Engine):
     def _write_log_checkpoint(self, table: str) -> None:
         handle = self._open(table)
         with self._maintaining(table):
-            handle.create_checkpoint()
-        if self._root is not None:
-            durability.fsync_log_checkpoint(self._root / table)
+            upkeep.write_log_checkpoint(handle, self._root / table if self._root is not None else None)
 
     def _find_commit(self, table: str, made: Stamp) -> int:
         """The version of a commit whose handle does not tell it."""

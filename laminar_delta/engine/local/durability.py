@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from laminar_delta.engine.local.log import LOG_DIRECTORY, added_files, entry_path
+from laminar_delta.errors import CommitUnknownError
 
 
 def fsync_path(path: Path) -> None:
@@ -34,10 +35,34 @@ def fsync_files(root: Path, files: Iterable[Path]) -> None:
 
 def fsync_commit(table: Path, version: int) -> None:
     """Flushes a commit: what it added, then its log entry."""
+    entry = entry_path(table, version)
+    added = added_files(table, version)
     # A file this commit added may be gone already: a later one may have rewritten it, and a vacuum removed it.
-    fsync_files(table, [file for file in added_files(table, version) if file.exists()])
-    fsync_path(entry_path(table, version))
+    files = [*added, *(checksum_path(file) for file in [*added, entry])]
+    fsync_files(table, [file for file in files if file.exists()])
+    fsync_path(entry)
     fsync_path(table / LOG_DIRECTORY)
+
+
+def checksum_path(file: Path) -> Path:
+    """Where Spark keeps the checksum of a file it wrote: it does not read a file whose checksum was cut off."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def acknowledge(name: str, table: Path, version: int) -> None:
+    """Flushes a commit just made, so that its caller may be told.
+
+    Raises:
+        CommitUnknownError: The disk did not take it: a power loss may take the commit back.
+    """
+    try:
+        fsync_commit(table, version)
+    except OSError as error:
+        raise CommitUnknownError(
+            f"version {version} of table {name!r} was committed but could not be flushed to the disk: {error}",
+            next_step="Mend the disk, then read back: a power loss may take this commit.",
+            details={"table": name, "version": version},
+        ) from error
 
 
 def fsync_log_checkpoint(table: Path) -> None:

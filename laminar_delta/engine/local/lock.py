@@ -18,7 +18,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,11 +81,15 @@ class CatalogLock:
         self._turnstile = FileLock(root / TURN_FILE, thread_local=False)
 
     @contextmanager
-    def held(self, jvm: Process | None = None) -> Iterator[None]:
+    def held(
+        self, jvm: Process | None = None, *, still_at_work: Callable[[BaseException], bool] = lambda _: False
+    ) -> Iterator[None]:
         """Holds the lock.
 
         Args:
             jvm: The JVM that will commit on the holder's behalf, remembered beside the lock meanwhile.
+            still_at_work: Of an error that ends the turn: whether the JVM may go on committing after it. It then stays
+                remembered, until it ends or its own process has the next turn.
 
         Raises:
             StorageError: Code `locked`: another process kept it for longer than the timeout.
@@ -101,9 +105,12 @@ class CatalogLock:
                     self._remember(jvm)
                 try:
                     yield
-                finally:
-                    if jvm is not None:
+                except BaseException as error:
+                    if jvm is not None and not still_at_work(error):
                         self._holder.unlink(missing_ok=True)
+                    raise
+                if jvm is not None:
+                    self._holder.unlink(missing_ok=True)
             finally:
                 self._file.release()
         finally:

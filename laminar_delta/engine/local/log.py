@@ -19,12 +19,20 @@ LOG_DIRECTORY = "_delta_log"
 
 def newest_entry(table: Path) -> int | None:
     """The highest version that has a log entry; None without a log."""
+    return max(_versions(table), default=None)
+
+
+def oldest_entry(table: Path) -> int | None:
+    """The lowest version that has a log entry; None without a log."""
+    return min(_versions(table), default=None)
+
+
+def _versions(table: Path) -> list[int]:
     try:
         with os.scandir(table / LOG_DIRECTORY) as entries:
-            versions = [version for entry in entries if (version := _version_of(entry.name)) is not None]
+            return [version for entry in entries if (version := _version_of(entry.name)) is not None]
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    return max(versions, default=None)
+        return []
 
 
 def entry_path(table: Path, version: int) -> Path:

@@ -1,0 +1,128 @@
+"""An attempt at a checkpoint: children staged under its id, invisible until a manifest row lists them.
+
+An attempt is a small token: staging may happen in other processes than the commit. Each staged append is a part with an id of
+its own; the commit says which parts it accepts, so a part that arrives late, or twice, stays invisible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.digest import rows_digest
+from laminar_delta.catalog.rows import SaveContext, offsets_table
+from laminar_delta.catalog.tables import SOURCE_OFFSETS
+from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.ids import new_attempt_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from laminar_delta.catalog.generations import Generation
+    from laminar_delta.catalog.reading import Row
+    from laminar_delta.engine.base import Engine
+    from laminar_delta.model.manifest import CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at saving one checkpoint."""
+
+    pipeline: str
+    checkpoint_id: int
+    attempt_id: str
+    generation: int
+    owner: str
+
+    @classmethod
+    def new(cls, held: Generation, checkpoint_id: int) -> Attempt:
+        """A fresh try by the holder of a generation."""
+        return cls(
+            pipeline=held.pipeline,
+            checkpoint_id=checkpoint_id,
+            attempt_id=new_attempt_id(),
+            generation=held.number,
+            owner=held.owner,
+        )
+
+    def metadata(self, operation: str, reason: str | None = None) -> dict[str, object]:
+        """What a commit for this attempt says about itself in the log."""
+        return {
+            "operation": operation,
+            "pipeline": self.pipeline,
+            "checkpoint": self.checkpoint_id,
+            "attempt": self.attempt_id,
+            "generation": self.generation,
+            "owner": self.owner,
+            "reason": reason,
+        }
+
+    def to_dict(self) -> dict[str, object]:
+        """The token as plain values, to pass on to another process."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One staged append: what a manifest needs to know to accept it."""
+
+    table: str
+    part_id: str
+    version: int
+    rows: int
+    digest: str
+
+
+def stage(engine: Engine, attempt: Attempt, table: str, rows: pa.Table, part_id: str) -> Part:
+    """Appends child rows of an attempt as one part."""
+    made = engine.append(
+        table, rows, metadata=attempt.metadata("stage"), key={"attempt_id": attempt.attempt_id, "part_id": part_id}
+    )
+    assert made.version is not None
+    return Part(
+        table=table, part_id=part_id, version=made.version, rows=rows.num_rows, digest=rows_digest(rows.to_pylist())
+    )
+
+
+def stage_offsets(engine: Engine, attempt: Attempt, manifest: CheckpointManifest) -> list[Part]:
+    """Stages the sources and reference tables of a manifest; nothing when it has none."""
+    if manifest.checkpoint_id != attempt.checkpoint_id:
+        raise InvalidInputError(
+            f"the manifest is of checkpoint {manifest.checkpoint_id}, the attempt of {attempt.checkpoint_id}",
+            expected=attempt.checkpoint_id,
+            found=manifest.checkpoint_id,
+        )
+    part_id = new_attempt_id()
+    context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id)
+    rows = offsets_table(manifest, context, part_id)
+    return [stage(engine, attempt, SOURCE_OFFSETS.name, rows, part_id)] if rows.num_rows else []
+
+
+def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:
+    """The `children` column of a manifest row: per table the parts, their rows, and a version that holds them all."""
+    by_table: dict[str, list[Part]] = {}
+    for part in parts:
+        by_table.setdefault(part.table, []).append(part)
+    return [
+        {
+            "table": table,
+            "version": max(part.version for part in found),
+            "parts": [part.part_id for part in found],
+            "rows": sum(part.rows for part in found),
+            "digest": _together(part.digest for part in found),
+        }
+        for table, found in sorted(by_table.items())
+    ]
+
+
+def children_digest(rows: Iterable[Row]) -> str:
+    """The digest of child rows as read back: per part, then over the parts."""
+    by_part: dict[str, list[Row]] = {}
+    for row in rows:
+        by_part.setdefault(row["part_id"], []).append(row)
+    return _together([rows_digest(found) for found in by_part.values()])
+
+
+def _together(digests: Iterable[str]) -> str:
+    return rows_digest({"digest": digest} for digest in digests)

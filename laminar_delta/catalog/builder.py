@@ -1,0 +1,163 @@
+"""Filling in a checkpoint: a call for every field of the manifest, then commit or roll back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.errors import InvalidInputError, SessionStateError
+from laminar_delta.model.manifest import (
+    MANIFEST_VERSION,
+    CheckpointManifest,
+    ConnectorCheckpoint,
+    InFlightRecord,
+    OperatorCheckpoint,
+    now_ms,
+)
+from laminar_delta.model.status import SinkCommitStatus
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.writer import Saved, Writer
+
+
+class CheckpointBuilder:
+    """A checkpoint in the making. Nothing of it is visible before `commit`."""
+
+    def __init__(self, writer: Writer, checkpoint_id: int, epoch: int) -> None:
+        self._writer = writer
+        self._done = False
+        self._sources: dict[str, ConnectorCheckpoint] = {}
+        self._tables: dict[str, ConnectorCheckpoint] = {}
+        self._watermarks: dict[str, int] = {}
+        self._sinks: dict[str, int] = {}
+        self._states: dict[str, OperatorCheckpoint] = {}
+        self._inflight: dict[str, tuple[InFlightRecord, ...]] = {}
+        self._fields: dict[str, Any] = {"checkpoint_id": checkpoint_id, "epoch": epoch}
+        self.saved: Saved | None = None
+        """The answer, once committed."""
+
+    @property
+    def id(self) -> int:
+        """The checkpoint's id; taken for good, also when it is rolled back."""
+        return int(self._fields["checkpoint_id"])
+
+    def source(
+        self,
+        name: str,
+        offsets: Mapping[str, str],
+        *,
+        watermark: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Where a source was."""
+        self._sources[name] = self._connector(offsets, metadata, epoch)
+        if watermark is not None:
+            self._watermarks[name] = watermark
+
+    def table(
+        self,
+        name: str,
+        offsets: Mapping[str, str],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Where the source of a reference table was."""
+        self._tables[name] = self._connector(offsets, metadata, epoch)
+
+    def sink(self, name: str, *, epoch: int | None = None) -> None:
+        """An exactly-once sink that has this checkpoint to deliver: Pending until said otherwise."""
+        self._check_open()
+        self._sinks[name] = self._fields["epoch"] if epoch is None else epoch
+
+    def state(self, operator: str, data: bytes) -> None:
+        """What an operator knew."""
+        self._check_open()
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InvalidInputError(f"state of {operator!r} is not bytes", expected="bytes", found=type(data).__name__)
+        self._states[operator] = OperatorCheckpoint.inline(bytes(data))
+
+    def in_flight(self, operator: str, records: Sequence[InFlightRecord]) -> None:
+        """Events that were between operators."""
+        self._check_open()
+        self._inflight[operator] = tuple(records)
+
+    def describe(
+        self,
+        *,
+        watermark: int | None = None,
+        pipeline_hash: int | None = None,
+        source_names: Sequence[str] | None = None,
+        sink_names: Sequence[str] | None = None,
+        table_store_checkpoint_path: str | None = None,
+        wal_position: int | None = None,
+        per_core_wal_positions: Sequence[int] | None = None,
+    ) -> None:
+        """The rest of the manifest; what is not given stays as it was."""
+        self._check_open()
+        given = {
+            "watermark": watermark,
+            "pipeline_hash": pipeline_hash,
+            "source_names": None if source_names is None else tuple(source_names),
+            "sink_names": None if sink_names is None else tuple(sink_names),
+            "table_store_checkpoint_path": table_store_checkpoint_path,
+            "wal_position": wal_position,
+            "per_core_wal_positions": None if per_core_wal_positions is None else tuple(per_core_wal_positions),
+        }
+        self._fields.update({name: value for name, value in given.items() if value is not None})
+
+    def manifest(self) -> CheckpointManifest:
+        """The manifest as filled in so far."""
+        fields = {
+            "source_names": tuple(sorted(self._sources)),
+            "sink_names": tuple(sorted(self._sinks)),
+            **self._fields,
+        }
+        return CheckpointManifest(
+            version=MANIFEST_VERSION,
+            timestamp_ms=now_ms(),
+            source_offsets=self._sources,
+            table_offsets=self._tables,
+            source_watermarks=self._watermarks,
+            sink_epochs=self._sinks,
+            sink_commit_statuses={name: SinkCommitStatus.pending() for name in self._sinks},
+            operator_states=self._states,
+            inflight_data=self._inflight,
+            **fields,
+        )
+
+    def commit(self) -> Saved:
+        """Makes the checkpoint exist."""
+        self._check_open()
+        self.saved = self._writer.save(self.manifest())
+        self._done = True
+        return self.saved
+
+    def roll_back(self) -> None:
+        """Gives it up; nothing of it was ever visible."""
+        self._done = True
+
+    def __enter__(self) -> CheckpointBuilder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.roll_back()
+        elif not self._done:
+            self.commit()
+
+    def _connector(
+        self, offsets: Mapping[str, str], metadata: Mapping[str, str] | None, epoch: int | None
+    ) -> ConnectorCheckpoint:
+        self._check_open()
+        return ConnectorCheckpoint(
+            offsets=offsets, epoch=self._fields["epoch"] if epoch is None else epoch, metadata=metadata or {}
+        )
+
+    def _check_open(self) -> None:
+        if self._done:
+            raise SessionStateError(f"checkpoint {self.id} is committed or rolled back", next_step="Begin a new one.")

@@ -1,0 +1,116 @@
+"""Finding checkpoints: which there are, which are visible, and what one consists of.
+
+A checkpoint exists when `manifests` has its row. It is visible unless it was retired and not restored since. Children are reached
+only through that row: by pipeline, checkpoint and attempt, and only the parts it lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import NotFoundError
+from laminar_delta.model.status import SinkCommitKind, SinkCommitStatus
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.engine.predicate import Predicate
+    from laminar_delta.model.manifest import CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointHead:
+    """What a listing shows of a checkpoint."""
+
+    pipeline: str
+    checkpoint_id: int
+    epoch: int
+    timestamp_ms: int
+    attempt_id: str
+    generation: int
+
+
+_HEAD_COLUMNS = ["pipeline", "checkpoint_id", "epoch", "timestamp_ms", "attempt_id", "generation"]
+
+
+def heads(reading: Reading, pipeline: str) -> list[CheckpointHead]:
+    """The visible checkpoints of a pipeline, ascending by id."""
+    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=_HEAD_COLUMNS)
+    gone = standing(reading, pipeline).retired
+    return sorted(
+        (CheckpointHead(**row) for row in rows if row["checkpoint_id"] not in gone), key=lambda head: head.checkpoint_id
+    )
+
+
+def manifest_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
+    """The row of a checkpoint, retired or not. Raises `NotFoundError` without one."""
+    where = col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id)
+    rows = reading.rows(MANIFESTS, where=where)
+    if not rows:
+        raise NotFoundError(
+            f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}",
+            expected=checkpoint_id,
+            next_step="See `list` for those there are; it may never have been committed, or have been removed.",
+        )
+    return rows[0]
+
+
+def load_manifest(reading: Reading, row: Row) -> CheckpointManifest:
+    """The manifest of a row, with its children's offsets and the current statuses of its sinks."""
+    manifest = manifest_from_rows(row, child_rows(reading, row, SOURCE_OFFSETS.name))
+    return replace(manifest, sink_commit_statuses=current_statuses(reading, row))
+
+
+def child_rows(reading: Reading, row: Row, table: str) -> list[Row]:
+    """The rows of a child table that belong to a checkpoint: of its attempt, and of the parts its manifest accepted."""
+    parts = [part for child in row["children"] if child["table"] == table for part in child["parts"]]
+    if not parts:
+        return []
+    return reading.rows(BY_NAME[table], where=_children(row) & col("part_id").is_in(parts))
+
+
+def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:
+    """The status of each exactly-once sink: as saved, unless changed since."""
+    statuses = {
+        sink["name"]: SinkCommitStatus(kind=SinkCommitKind(sink["status"]), message=sink["error"])
+        for sink in row["sinks"]
+        if sink["status"] is not None
+    }
+    if not row["sinks"]:
+        return statuses
+    changes = reading.rows(
+        SINK_STATUSES,
+        where=_children(row),
+        columns=["sink", "status", "error", "generation", "ordinal"],
+    )
+    return {**statuses, **derived_statuses(changes)}
+
+
+def derived_statuses(changes: Iterable[Row]) -> dict[str, SinkCommitStatus]:
+    """The current status per sink: Committed wins for good, else the highest generation and ordinal; never the clock."""
+    best: dict[str, Row] = {}
+    for change in changes:
+        known = best.get(change["sink"])
+        if known is None or _rank(change) > _rank(known):
+            best[change["sink"]] = change
+    return {
+        sink: SinkCommitStatus(kind=SinkCommitKind(change["status"]), message=change["error"])
+        for sink, change in best.items()
+    }
+
+
+def _rank(change: Row) -> tuple[bool, int, int]:
+    return change["status"] == SinkCommitKind.COMMITTED.value, change["generation"], change["ordinal"]
+
+
+def _children(row: Row) -> Predicate:
+    return (
+        col("pipeline").eq(row["pipeline"])
+        & col("checkpoint_id").eq(row["checkpoint_id"])
+        & col("attempt_id").eq(row["attempt_id"])
+    )

@@ -1,0 +1,77 @@
+"""Opening a catalog: which engine, which tables, and whether this code may touch them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.catalog.catalog import Catalog
+from laminar_delta.catalog.tables import FORMAT_PROPERTY, FORMAT_VERSION, MANIFESTS, TABLES
+from laminar_delta.engine import open_engine
+from laminar_delta.errors import ConflictError, FormatError, NotFoundError
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine
+
+ENGINE_PROPERTY = "laminar.engine"
+"""The table property that names the one engine that commits to a catalog."""
+
+_SCHEMA_NAME = re.compile(r"\w+\.\w+(\.\w+)?")
+_FORBIDDEN_PROPERTY = "delta.setTransactionRetentionDuration"
+
+
+def open_catalog(location: str, *, engine: str | None = None, create: bool = True, **options: Any) -> Catalog:
+    """Opens the catalog at a location, making its tables if it is new. Safe when many do so at once.
+
+    Args:
+        location: A directory or URI (committed by the `embedded` engine), or a schema name such as `main.checkpoints`
+            (committed by `spark`).
+        engine: Which engine commits; by default what the location says. Recorded when the catalog is made.
+        create: Make the catalog if there is none; otherwise that is `NotFoundError`.
+        **options: What the engine takes, such as `spark` or `storage_options`.
+
+    Raises:
+        ConflictError: Another engine commits to this catalog.
+        FormatError: The catalog has another format, or its fences could expire.
+    """
+    name = engine or ("spark" if _SCHEMA_NAME.fullmatch(location) else "embedded")
+    opened = open_engine(name, location, **options)
+    if not opened.exists(MANIFESTS.name):
+        if not create:
+            raise NotFoundError(
+                f"there is no catalog at {location!r}",
+                expected=location,
+                next_step="Check the location, or let it be made.",
+            )
+        for spec in TABLES:
+            opened.create(replace(spec, properties={**spec.properties, ENGINE_PROPERTY: name}))
+    _check(opened)
+    return Catalog(opened)
+
+
+def _check(engine: Engine) -> None:
+    stored = engine.properties(MANIFESTS.name)
+    format_version = int(stored.get(FORMAT_PROPERTY, "0"))
+    if format_version != FORMAT_VERSION:
+        raise FormatError(
+            f"the catalog at {engine.location!r} has format {format_version}, this version reads {FORMAT_VERSION}",
+            expected=FORMAT_VERSION,
+            found=format_version,
+            next_step="Use a laminar_delta that knows this format.",
+        )
+    owner = stored.get(ENGINE_PROPERTY)
+    if owner != engine.name:
+        raise ConflictError(
+            f"the catalog at {engine.location!r} is committed by the {owner} engine, not by {engine.name}",
+            expected=engine.name,
+            found=owner,
+            next_step=f"Open it with engine={owner!r}: two engines committing to one catalog can lose commits.",
+        )
+    if _FORBIDDEN_PROPERTY in stored:
+        raise FormatError(
+            f"{_FORBIDDEN_PROPERTY} is set on the catalog at {engine.location!r}: it lets fences expire",
+            expected="unset",
+            found=stored[_FORBIDDEN_PROPERTY],
+            next_step="Unset that property, and make sure that no writer of an older generation still runs.",
+        )

@@ -1,0 +1,164 @@
+"""Recovery: the newest checkpoint that proves valid, and a report of everything that was passed over and why.
+
+Before a damaged checkpoint is given up, its children are read again as of the table version its manifest pinned: time travel
+heals what someone deleted or overwrote later. A table that cannot be read is an error, never a fresh start.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from laminar_delta.catalog.checkpoints import current_statuses, load_manifest
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.rows import created_at
+from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
+from laminar_delta.catalog.validation import examine
+from laminar_delta.engine.predicate import col
+from laminar_delta.model.findings import Finding
+from laminar_delta.model.ids import new_attempt_id
+from laminar_delta.model.manifest import now_ms
+from laminar_delta.model.report import HealedRows, RecoveryReport, SkippedCheckpoint
+from laminar_delta.model.status import SinkCommitKind
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.engine.base import Engine
+    from laminar_delta.model.manifest import CheckpointManifest
+
+
+class FailedSinks(str, Enum):
+    """What to make of a checkpoint with a sink that failed to deliver it."""
+
+    SKIP = "skip"
+    """Fall back to one that was delivered: nothing is lost, the sink gets the data again."""
+    ACCEPT = "accept"
+    """Use it: the sink's data of that epoch is given up, or will be delivered by other means."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """A recovery under way."""
+
+    reading: Reading
+    pipeline: str
+    failed_sinks: FailedSinks = FailedSinks.SKIP
+    expected_hash: int | None = None
+    skipped: list[SkippedCheckpoint] = field(default_factory=list)
+    healed: list[HealedRows] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, *, generation: int | None = None, dry_run: bool = False) -> RecoveryReport:
+        """Walks from the newest to the first that can be used."""
+        started, clock = now_ms(), time.monotonic()
+        decided = standing(self.reading, self.pipeline)
+        rows = [
+            row
+            for row in self.reading.rows(MANIFESTS, where=col("pipeline").eq(self.pipeline))
+            if row["checkpoint_id"] not in decided.retired
+        ]
+        chosen: CheckpointManifest | None = None
+        for row in sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True):
+            if row["checkpoint_id"] in decided.abandoned:
+                self._skip(row, "abandoned: a later recovery passed over it", [])
+                continue
+            chosen = self._use(row)
+            if chosen is not None:
+                break
+        self._note_hash(chosen)
+        return RecoveryReport(
+            pipeline=self.pipeline,
+            chosen_id=None if chosen is None else chosen.checkpoint_id,
+            manifest=chosen,
+            skipped=tuple(self.skipped),
+            examined=len(rows),
+            healed=tuple(self.healed),
+            notes=tuple(self.notes),
+            generation=generation,
+            started_at_ms=started,
+            elapsed_ms=int((time.monotonic() - clock) * 1000),
+            dry_run=dry_run,
+        )
+
+    def _note_hash(self, chosen: CheckpointManifest | None) -> None:
+        saved = None if chosen is None else chosen.pipeline_hash
+        if saved is not None and self.expected_hash is not None and saved != self.expected_hash:
+            self.notes.append(f"the pipeline changed: its hash was {saved} when saved and is {self.expected_hash} now")
+
+    def _use(self, row: Row) -> CheckpointManifest | None:
+        """The manifest, when the checkpoint can be used; otherwise it is noted as skipped."""
+        reading = self.reading
+        findings = examine(reading, row)
+        if any(finding.is_fatal for finding in findings):
+            pinned = self._pinned(row)
+            healed = examine(pinned, row)
+            if any(finding.is_fatal for finding in healed):
+                self._skip(row, "; ".join(str(finding) for finding in findings), findings)
+                return None
+            self._note_healed(row, findings)
+            reading = pinned
+        undelivered = self._undelivered(row)
+        if undelivered:
+            self._skip(row, f"undelivered: {undelivered}", findings)
+            return None
+        return load_manifest(reading, row)
+
+    def _pinned(self, row: Row) -> Reading:
+        """The child tables as they were right after this checkpoint's last part."""
+        reading = self.reading
+        for child in row["children"]:
+            reading = reading.with_version(child["table"], child["version"])
+        return reading
+
+    def _note_healed(self, row: Row, findings: list[Finding]) -> None:
+        reason = "; ".join(str(finding) for finding in findings if finding.is_fatal)
+        for child in row["children"]:
+            self.healed.append(
+                HealedRows(
+                    checkpoint_id=row["checkpoint_id"], table=child["table"], version=child["version"], reason=reason
+                )
+            )
+
+    def _undelivered(self, row: Row) -> str:
+        """The exactly-once sinks that do not have this checkpoint's data: its offsets are past what they got."""
+        refused = {SinkCommitKind.PENDING}
+        if self.failed_sinks is FailedSinks.SKIP:
+            refused.add(SinkCommitKind.FAILED)
+        statuses = current_statuses(self.reading, row)
+        return ", ".join(
+            f"sink {name!r} is {status}" for name, status in sorted(statuses.items()) if status.kind in refused
+        )
+
+    def _skip(self, row: Row, reason: str, findings: list[Finding]) -> None:
+        self.skipped.append(
+            SkippedCheckpoint(checkpoint_id=row["checkpoint_id"], reason=reason, findings=tuple(findings))
+        )
+
+
+def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
+    """Keeps a report as a row; the answer says that it is kept."""
+    kept = replace(report, stored=True)
+    row = {
+        "pipeline": kept.pipeline,
+        "recovery_id": new_attempt_id(),
+        "chosen_id": kept.chosen_id,
+        "examined": kept.examined,
+        "skipped": [{"checkpoint_id": s.checkpoint_id, "reason": s.reason} for s in kept.skipped],
+        "healed": [
+            {"checkpoint_id": h.checkpoint_id, "table": h.table, "version": h.version, "reason": h.reason}
+            for h in kept.healed
+        ],
+        "notes": list(kept.notes),
+        "generation": kept.generation,
+        "owner": owner,
+        "started_at": created_at(kept.started_at_ms),
+        "elapsed_ms": kept.elapsed_ms,
+        "report": replace(kept, manifest=None).to_json().decode(),
+    }
+    metadata = {"operation": "recover", "pipeline": kept.pipeline, "checkpoint": kept.chosen_id, "owner": owner}
+    engine.append(RECOVERIES.name, pa.Table.from_pylist([row], schema=RECOVERIES.schema), metadata=metadata)
+    return kept

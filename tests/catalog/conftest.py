@@ -1,0 +1,19 @@
+"""A catalog per test, on each engine in turn."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from tests.support.catalogs import ENGINES, catalog_opener
+
+
+@pytest.fixture(params=ENGINES)
+def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ld.Catalog]:
+    return catalog_opener(request.param, tmp_path / "catalog", request)
+
+
+@pytest.fixture
+def catalog(open_again: Callable[[], ld.Catalog]) -> ld.Catalog:
+    return open_again()

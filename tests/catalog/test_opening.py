@@ -1,0 +1,67 @@
+"""Opening: made once by whoever comes first, refused when this code must not touch it."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import laminar_delta as ld
+from laminar_delta.catalog.tables import TABLES
+from laminar_delta.errors import ConflictError, FormatError, NotFoundError
+
+
+def test_many_opening_at_once_make_one_catalog(open_again: Callable[[], ld.Catalog]) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        catalogs = list(pool.map(lambda _: open_again(), range(6)))
+    for spec in TABLES:
+        assert catalogs[0].engine.version(spec.name) == 0
+    with catalogs[0].writer("orders").checkpoint():
+        pass
+    assert catalogs[5].pipelines() == ["orders"]
+
+
+def test_a_catalog_that_is_not_there_is_not_made_unless_wanted(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        ld.open_catalog(str(tmp_path / "nothing"), create=False)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_another_engines_catalog_is_refused_with_the_reason(tmp_path: Path) -> None:
+    ld.open_catalog(str(tmp_path))
+    _set_property(tmp_path, "laminar.engine", "spark")
+    with pytest.raises(ConflictError, match="spark") as caught:
+        ld.open_catalog(str(tmp_path))
+    assert (caught.value.expected, caught.value.found) == ("embedded", "spark")
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    ld.open_catalog(str(tmp_path))
+    _set_property(tmp_path, "laminar.format", "2")
+    with pytest.raises(FormatError) as caught:
+        ld.open_catalog(str(tmp_path))
+    assert (caught.value.expected, caught.value.found) == (1, 2)
+
+
+def test_fences_that_could_expire_are_refused(tmp_path: Path) -> None:
+    ld.open_catalog(str(tmp_path))
+    _set_property(tmp_path, "delta.setTransactionRetentionDuration", "interval 1 days")
+    with pytest.raises(FormatError, match="expire"):
+        ld.open_catalog(str(tmp_path))
+
+
+def test_a_half_made_catalog_is_completed(tmp_path: Path) -> None:
+    """As a process killed while creating leaves it: some tables there, `manifests` not."""
+    catalog = ld.open_catalog(str(tmp_path))
+    import shutil
+
+    for name in ("manifests", "recoveries"):
+        shutil.rmtree(tmp_path / name)
+    with ld.open_catalog(str(tmp_path)).writer("orders").checkpoint():
+        pass
+    assert catalog.pipelines() == ["orders"]
+
+
+def _set_property(place: Path, name: str, value: str) -> None:
+    DeltaTable(str(place / "manifests")).alter.set_table_properties({name: value}, raise_if_not_exists=False)

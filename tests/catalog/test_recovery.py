@@ -1,0 +1,171 @@
+"""Recovery: the newest that proves valid, what was passed over and why, and healing by time travel."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.recovery import FailedSinks
+from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, RETENTION, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import Predicate, col
+from laminar_delta.engine.request import TableSpec
+from laminar_delta.errors import ConflictError, NotFoundError
+
+Opener = Callable[[], ld.Catalog]
+
+
+def _save(catalog: ld.Catalog, count: int, *, sink: bool = False) -> None:
+    with catalog.writer("orders", owner="job") as writer:
+        for _ in range(count):
+            with writer.checkpoint() as cp:
+                cp.source("kafka", {"0": str(100 * cp.id)})
+                if sink:
+                    cp.sink("warehouse")
+
+
+def _overwrite(catalog: ld.Catalog, spec: TableSpec, where: Predicate, change: dict[str, Any]) -> None:
+    """What a careless UPDATE does: the row goes, another takes its place."""
+    rows = catalog.engine.read(spec.name, where=where).to_pylist()
+    catalog.engine.delete(spec.name, where)
+    catalog.engine.append(spec.name, pa.Table.from_pylist([{**row, **change} for row in rows], schema=spec.schema))
+
+
+def test_the_newest_valid_checkpoint_is_chosen_and_the_report_kept(catalog: ld.Catalog) -> None:
+    _save(catalog, 3)
+    report = catalog.pipeline("orders").recover(owner="ops")
+    assert (report.chosen_id, report.examined, report.skipped, report.stored) == (3, 3, (), True)
+    assert report.manifest == catalog.pipeline("orders").get(3)
+    (row,) = catalog.engine.read(RECOVERIES.name).to_pylist()
+    assert (row["pipeline"], row["chosen_id"], row["owner"]) == ("orders", 3, "ops")
+
+
+def test_nothing_saved_is_a_fresh_start_and_says_so(catalog: ld.Catalog) -> None:
+    report = catalog.pipeline("orders").recover(dry_run=True)
+    assert report.is_fresh_start
+    assert not report.stored
+    assert catalog.engine.read(RECOVERIES.name).num_rows == 0
+
+
+def test_a_checkpoint_its_sinks_did_not_get_is_passed_over(catalog: ld.Catalog) -> None:
+    _save(catalog, 3, sink=True)
+    writer = catalog.writer("orders")
+    writer.sink_committed(1, "warehouse")
+    writer.sink_failed(2, "warehouse", "disk full")
+    orders = catalog.pipeline("orders")
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == 1
+    assert [(s.checkpoint_id, s.reason) for s in report.skipped] == [
+        (3, "undelivered: sink 'warehouse' is Pending"),
+        (2, "undelivered: sink 'warehouse' is Failed: disk full"),
+    ]
+    assert orders.recover(dry_run=True, failed_sinks=FailedSinks.ACCEPT).chosen_id == 2
+
+
+def test_a_late_status_does_not_bring_back_what_a_successor_passed_over(open_again: Opener) -> None:
+    old = open_again().writer("orders", owner="old")
+    for _ in range(2):
+        with old.checkpoint() as cp:
+            cp.sink("warehouse")
+    old.sink_committed(1, "warehouse")
+    new = open_again().writer("orders", owner="new")
+    assert new.recover().chosen_id == 1
+    from laminar_delta.catalog.tables import SINK_STATUSES
+
+    # The zombie's status slips in behind the check, as a process that was paused would write it.
+    engine = open_again().engine
+    rows = engine.read(SINK_STATUSES.name).to_pylist()
+    attempt = engine.read(MANIFESTS.name, where=col("checkpoint_id").eq(2)).to_pylist()[0]["attempt_id"]
+    late = [{**rows[0], "checkpoint_id": 2, "attempt_id": attempt, "ordinal": 9}]
+    engine.append(SINK_STATUSES.name, pa.Table.from_pylist(late, schema=SINK_STATUSES.schema))
+    again = new.recover()
+    assert again.chosen_id == 1
+    assert again.generation == 2
+    assert again.skipped[0].checkpoint_id == 2
+    assert "abandoned" in again.skipped[0].reason
+    words = [row["decision"] for row in engine.read(RETENTION.name).to_pylist()]
+    assert words == ["abandoned"]
+
+
+@pytest.mark.parametrize("damage", ["deleted", "overwritten"])
+def test_children_that_were_deleted_or_overwritten_are_healed_from_their_version(
+    catalog: ld.Catalog, damage: str
+) -> None:
+    _save(catalog, 2)
+    where = col("checkpoint_id").eq(2)
+    if damage == "deleted":
+        catalog.engine.delete(SOURCE_OFFSETS.name, where)
+    else:
+        _overwrite(catalog, SOURCE_OFFSETS, where, {"offsets": [("0", "666")]})
+    orders = catalog.pipeline("orders")
+    assert not orders.validate(2).valid
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == 2
+    assert report.manifest is not None
+    assert report.manifest.source_offsets["kafka"].offsets == {"0": "200"}
+    assert [(h.checkpoint_id, h.table) for h in report.healed] == [(2, SOURCE_OFFSETS.name)]
+    assert "rows" in report.healed[0].reason
+
+
+def test_a_changed_manifest_row_is_never_used(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    _overwrite(catalog, MANIFESTS, col("checkpoint_id").eq(2), {"epoch": 77})
+    orders = catalog.pipeline("orders")
+    result = orders.validate(2)
+    assert not result.valid
+    assert result.findings[0].code == "manifest-changed"
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == 1
+    assert "manifest row changed" in report.skipped[0].reason
+
+
+def test_a_changed_pipeline_is_reported(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.describe(pipeline_hash=2**64 - 1)
+    orders = catalog.pipeline("orders")
+    assert orders.recover(dry_run=True, pipeline_hash=2**64 - 1).notes == ()
+    (note,) = orders.recover(dry_run=True, pipeline_hash=5).notes
+    assert str(2**64 - 1) in note
+
+
+def test_pins_stand_in_the_order_they_were_decided(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    orders = catalog.pipeline("orders")
+    orders.pin(1, reason="audit", owner="ops")
+    orders.pin(1, reason="again", owner="ops")
+    orders.unpin(1)
+    orders.unpin(1)
+    orders.pin(2, reason="audit")
+    rows = sorted(catalog.engine.read(RETENTION.name).to_pylist(), key=lambda row: row["ordinal"])
+    assert [(row["ordinal"], row["checkpoint_id"], row["decision"]) for row in rows] == [
+        (1, 1, "pinned"),
+        (2, 1, "released"),
+        (3, 2, "pinned"),
+    ]
+    with pytest.raises(NotFoundError):
+        orders.pin(9, reason="never was")
+
+
+def test_deciding_at_once_never_gives_one_number_twice(open_again: Opener) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    _save(open_again(), 4)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: open_again().pipeline("orders").pin(n, reason="x"), range(1, 5)))
+    rows = open_again().engine.read(RETENTION.name).to_pylist()
+    assert sorted(row["ordinal"] for row in rows) == [1, 2, 3, 4]
+    assert sorted(row["checkpoint_id"] for row in rows) == [1, 2, 3, 4]
+
+
+def test_a_pin_on_a_retired_checkpoint_is_refused(catalog: ld.Catalog) -> None:
+    from laminar_delta.catalog.decisions import RETIRED, Decision, decide
+
+    _save(catalog, 2)
+    decide(catalog.engine, "orders", lambda _: [Decision(checkpoint_id=1, word=RETIRED)], owner="ops")
+    orders = catalog.pipeline("orders")
+    assert [head.checkpoint_id for head in orders.list()] == [2]
+    with pytest.raises(NotFoundError, match="retired"):
+        orders.get(1)
+    with pytest.raises((NotFoundError, ConflictError)):
+        orders.pin(1, reason="too late")

@@ -6,23 +6,29 @@ its own; the commit says which parts it accepts, so a part that arrives late, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from laminar_delta.catalog.chunks import checksum_over, chunk_rows, cut, tables_of
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.rows import SaveContext, offsets_table
-from laminar_delta.catalog.tables import SOURCE_OFFSETS
+from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Row
+    from laminar_delta.codec import StateSource
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
+
+
+PAYLOADS = ("data",)
+"""Columns left out of digests over children: chunks carry a checksum of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +87,11 @@ def stage(engine: Engine, attempt: Attempt, table: str, rows: pa.Table, part_id:
     )
     assert made.version is not None
     return Part(
-        table=table, part_id=part_id, version=made.version, rows=rows.num_rows, digest=rows_digest(rows.to_pylist())
+        table=table,
+        part_id=part_id,
+        version=made.version,
+        rows=rows.num_rows,
+        digest=rows_digest(rows.drop_columns([name for name in PAYLOADS if name in rows.column_names]).to_pylist()),
     )
 
 
@@ -97,6 +107,42 @@ def stage_offsets(engine: Engine, attempt: Attempt, manifest: CheckpointManifest
     context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id)
     rows = offsets_table(manifest, context, part_id)
     return [stage(engine, attempt, SOURCE_OFFSETS.name, rows, part_id)] if rows.num_rows else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedState:
+    """State that was staged: its parts, and what the manifest says of it."""
+
+    parts: tuple[Part, ...]
+    checksum: str
+    lengths: Mapping[str, int]
+    """Raw bytes per operator, over all its partitions."""
+
+
+def stage_state(engine: Engine, attempt: Attempt, states: Mapping[tuple[str, int], StateSource]) -> StagedState:
+    """Streams operator state into `operator_snapshots`: never more than about one part of it is in memory."""
+    checksums: dict[tuple[str, int], str] = {}
+    lengths: dict[str, int] = {}
+    fixed = {
+        "pipeline": attempt.pipeline,
+        "checkpoint_id": attempt.checkpoint_id,
+        "attempt_id": attempt.attempt_id,
+    }
+
+    def rows() -> Iterator[Row]:
+        for (operator, partition), source in states.items():
+            cutter = cut(source)
+            yield from chunk_rows(fixed, operator, partition, cutter)
+            checksums[operator, partition] = cutter.checksum
+            lengths[operator] = lengths.get(operator, 0) + cutter.length
+
+    parts = []
+    for table in tables_of(rows()):
+        part_id = new_attempt_id()
+        column = table.column_names.index("part_id")
+        own = table.set_column(column, "part_id", pa.array([part_id] * table.num_rows, pa.string()))
+        parts.append(stage(engine, attempt, OPERATOR_SNAPSHOTS.name, own, part_id))
+    return StagedState(parts=tuple(parts), checksum=checksum_over(checksums), lengths=lengths)
 
 
 def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:
@@ -120,7 +166,7 @@ def children_digest(rows: Iterable[Row]) -> str:
     """The digest of child rows as read back: per part, then over the parts."""
     by_part: dict[str, list[Row]] = {}
     for row in rows:
-        by_part.setdefault(row["part_id"], []).append(row)
+        by_part.setdefault(row["part_id"], []).append({k: v for k, v in row.items() if k not in PAYLOADS})
     return _together([rows_digest(found) for found in by_part.values()])
 
 

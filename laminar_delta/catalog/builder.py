@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.errors import InvalidInputError, SessionStateError
+from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.manifest import (
     MANIFEST_VERSION,
     CheckpointManifest,
@@ -19,6 +21,11 @@ from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.writer import Saved, Writer
+    from laminar_delta.codec import StateSource
+
+
+INLINE_STATE_BYTES = 16 << 10
+"""State up to this size stays in the manifest row: it costs no commit of its own, and listing checkpoints does not read it."""
 
 
 class CheckpointBuilder:
@@ -31,7 +38,7 @@ class CheckpointBuilder:
         self._tables: dict[str, ConnectorCheckpoint] = {}
         self._watermarks: dict[str, int] = {}
         self._sinks: dict[str, int] = {}
-        self._states: dict[str, OperatorCheckpoint] = {}
+        self._state: dict[tuple[str, int], StateSource] = {}
         self._inflight: dict[str, tuple[InFlightRecord, ...]] = {}
         self._fields: dict[str, Any] = {"checkpoint_id": checkpoint_id, "epoch": epoch}
         self.saved: Saved | None = None
@@ -72,12 +79,15 @@ class CheckpointBuilder:
         self._check_open()
         self._sinks[name] = self._fields["epoch"] if epoch is None else epoch
 
-    def state(self, operator: str, data: bytes) -> None:
-        """What an operator knew."""
+    def state(self, operator: str, data: StateSource, *, partition: int = 0) -> None:
+        """What an operator knew: bytes, an open file, or pieces of any size. Read when the checkpoint is committed."""
         self._check_open()
-        if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise InvalidInputError(f"state of {operator!r} is not bytes", expected="bytes", found=type(data).__name__)
-        self._states[operator] = OperatorCheckpoint.inline(bytes(data))
+        key = operator, check_ordering_number("partition", partition)
+        if key in self._state:
+            raise InvalidInputError(
+                f"partition {partition} of operator {operator!r} has its state already", expected="once", found="twice"
+            )
+        self._state[key] = data
 
     def in_flight(self, operator: str, records: Sequence[InFlightRecord]) -> None:
         """Events that were between operators."""
@@ -123,7 +133,7 @@ class CheckpointBuilder:
             source_watermarks=self._watermarks,
             sink_epochs=self._sinks,
             sink_commit_statuses={name: SinkCommitStatus.pending() for name in self._sinks},
-            operator_states=self._states,
+            operator_states={operator: OperatorCheckpoint.inline(data) for operator, data in self._inline().items()},
             inflight_data=self._inflight,
             **fields,
         )
@@ -131,7 +141,9 @@ class CheckpointBuilder:
     def commit(self) -> Saved:
         """Makes the checkpoint exist."""
         self._check_open()
-        self.saved = self._writer.save(self.manifest())
+        inline = self._inline()
+        large = {key: data for key, data in self._state.items() if key[0] not in inline}
+        self.saved = self._writer.save(self.manifest(), large)
         self._done = True
         return self.saved
 
@@ -149,6 +161,18 @@ class CheckpointBuilder:
             self.roll_back()
         elif not self._done:
             self.commit()
+
+    def _inline(self) -> dict[str, bytes]:
+        """State small enough to travel inside the manifest row: of operators with a single partition."""
+        partitions = Counter(operator for operator, _ in self._state)
+        return {
+            operator: bytes(data)
+            for (operator, partition), data in self._state.items()
+            if partition == 0
+            and partitions[operator] == 1
+            and isinstance(data, (bytes, bytearray, memoryview))
+            and memoryview(data).nbytes <= INLINE_STATE_BYTES
+        }
 
     def _connector(
         self, offsets: Mapping[str, str], metadata: Mapping[str, str] | None, epoch: int | None

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
-from laminar_delta.catalog.decisions import PINNED, RELEASED, Decision, Standing, decide, standing
+from laminar_delta.catalog.audit import AuditEntry, audit
+from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
-from laminar_delta.catalog.recovery import FailedSinks, Walk, store
-from laminar_delta.catalog.tables import MANIFESTS
-from laminar_delta.catalog.validation import examine
+from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.catalog.writer import Writer
-from laminar_delta.errors import ConflictError, NotFoundError
-from laminar_delta.model.findings import ValidationResult
+from laminar_delta.errors import InvalidInputError, SessionStateError
 from laminar_delta.model.ids import validate_pipeline_name
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
-    from laminar_delta.model.manifest import CheckpointManifest
-    from laminar_delta.model.report import RecoveryReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +24,42 @@ class Catalog:
     """A set of Delta tables with checkpoints; opened by `open_catalog`."""
 
     engine: Engine
+    versions: Mapping[str, int] | None = None
+    """For a catalog as it was: the version of each table; None for the catalog as it is."""
+
+    @property
+    def reading(self) -> Reading:
+        """How this catalog's tables are read."""
+        return Reading(self.engine, self.versions or {})
+
+    def as_of(self, *, timestamp_ms: int | None = None, versions: Mapping[str, int] | None = None) -> Catalog:
+        """The whole catalog as it was, to read only.
+
+        Args:
+            timestamp_ms: At that time: each table at the version that was its newest.
+            versions: Or at these versions; a table that is not named is read as it is.
+
+        Raises:
+            NotFoundError: Code `version-gone`: the log does not reach back that far.
+        """
+        if (timestamp_ms is None) == (versions is None):
+            raise InvalidInputError("give a time or versions", expected="timestamp_ms or versions", found=None)
+        if versions is None:
+            assert timestamp_ms is not None
+            versions = {spec.name: self.engine.version_at(spec.name, timestamp_ms) for spec in TABLES}
+        return Catalog(self.engine, dict(versions))
+
+    def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
+        """Everything that was committed, newest first, as far back as the logs reach."""
+        return audit(self.engine, pipeline=pipeline, limit=limit)
 
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline to read; it need not have checkpoints yet."""
-        return Pipeline(validate_pipeline_name(name), Reading(self.engine))
+        return Pipeline(validate_pipeline_name(name), self.reading)
 
     def pipelines(self) -> list[str]:
         """The pipelines that have checkpoints, by name."""
-        rows = Reading(self.engine).rows(MANIFESTS, columns=["pipeline"])
+        rows = self.reading.rows(MANIFESTS, columns=["pipeline"])
         return sorted({row["pipeline"] for row in rows})
 
     def writer(
@@ -51,6 +73,8 @@ class Catalog:
             reason: Why, likewise.
             takeover: Also from a holder that has not let go; otherwise that is `ConflictError` naming it.
         """
+        if self.versions is not None:
+            raise SessionStateError("a catalog as it was cannot be written", next_step="Write to the catalog as it is.")
         name = validate_pipeline_name(pipeline)
         held = generations.take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
         return Writer(self.engine, held)
@@ -58,94 +82,3 @@ class Catalog:
     def close(self) -> None:
         """Lets go of what the engine holds."""
         self.engine.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A pipeline as readers see it: only committed checkpoints that were not retired."""
-
-    name: str
-    reading: Reading
-
-    def list(self) -> list[CheckpointHead]:
-        """All visible checkpoints, ascending by id."""
-        return heads(self.reading, self.name)
-
-    def latest(self) -> CheckpointManifest | None:
-        """The manifest of the newest visible checkpoint; None when there is none. Computed from rows: no pointer can dangle."""
-        found = self.list()
-        return self._load(found[-1].checkpoint_id) if found else None
-
-    def get(self, checkpoint_id: int) -> CheckpointManifest:
-        """One checkpoint's manifest with the current statuses of its sinks. Raises `NotFoundError`."""
-        if checkpoint_id in standing(self.reading, self.name).retired:
-            raise NotFoundError(
-                f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
-                expected=checkpoint_id,
-                next_step="Restore it, as long as maintenance has not removed its rows.",
-            )
-        return self._load(checkpoint_id)
-
-    def validate(self, checkpoint_id: int) -> ValidationResult:
-        """Everything wrong with a checkpoint. Bad data is a finding; only a checkpoint that never was raises."""
-        row = manifest_row(self.reading, self.name, checkpoint_id)
-        return ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
-
-    def recover(
-        self,
-        *,
-        failed_sinks: FailedSinks = FailedSinks.SKIP,
-        pipeline_hash: int | None = None,
-        dry_run: bool = False,
-        owner: str | None = None,
-    ) -> RecoveryReport:
-        """Chooses the newest valid checkpoint. The report is kept in the catalog unless this is a dry run.
-
-        To resume, use `Writer.recover`: it reads behind the fence, where nobody else can commit any more.
-
-        Args:
-            failed_sinks: Whether a checkpoint with a failed sink may be used.
-            pipeline_hash: What the pipeline is now; a difference is reported.
-            dry_run: Only look.
-            owner: Who, for the record.
-        """
-        report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
-        return report if dry_run else store(self.reading.engine, report, owner or default_owner())
-
-    def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
-        """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""
-        self.get(checkpoint_id)
-
-        def choose(seen: Standing) -> list[Decision]:
-            if checkpoint_id in seen.retired:
-                raise ConflictError(
-                    f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
-                    expected="visible",
-                    found="retired",
-                    next_step="Restore it first.",
-                )
-            return (
-                []
-                if checkpoint_id in seen.pinned
-                else [Decision(checkpoint_id=checkpoint_id, word=PINNED, reason=reason)]
-            )
-
-        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
-
-    def unpin(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
-        """Lets retention decide on a checkpoint again."""
-
-        def choose(seen: Standing) -> list[Decision]:
-            if checkpoint_id not in seen.pinned:
-                return []
-            return [Decision(checkpoint_id=checkpoint_id, word=RELEASED, reason=reason)]
-
-        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
-
-    def _load(self, checkpoint_id: int) -> CheckpointManifest:
-        return load_manifest(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
-
-
-def default_owner() -> str:
-    """Who this process is, when nobody said."""
-    return f"{getpass.getuser()}-{os.getpid()}"

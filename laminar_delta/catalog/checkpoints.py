@@ -1,13 +1,13 @@
 """Finding checkpoints: which there are, which are visible, and what one consists of.
 
-A checkpoint exists when `manifests` has its row. It is visible unless it was retired and not restored since. Children are reached
-only through that row: by pipeline, checkpoint and attempt, and only the parts it lists.
+A checkpoint exists when `manifests` has its row. It is visible unless it was retired and not restored since. Children are
+reached only through that row: by pipeline, checkpoint and attempt, and only the parts it lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.decisions import standing
@@ -33,9 +33,20 @@ class CheckpointHead:
     timestamp_ms: int
     attempt_id: str
     generation: int
+    parent_id: int | None = None
+    """The checkpoint its deltas are against."""
+    state_checkpoint_id: int | None = None
+    """For a derived checkpoint: the one whose state it uses, of `state_pipeline`."""
+    state_pipeline: str | None = None
+
+    @property
+    def needs(self) -> list[int]:
+        """Checkpoints of the same pipeline that must stay as long as this one does."""
+        state = self.state_checkpoint_id if self.state_pipeline in (None, self.pipeline) else None
+        return [number for number in (self.parent_id, state) if number is not None]
 
 
-_HEAD_COLUMNS = ["pipeline", "checkpoint_id", "epoch", "timestamp_ms", "attempt_id", "generation"]
+_HEAD_COLUMNS = [field.name for field in fields(CheckpointHead)]
 
 
 def heads(reading: Reading, pipeline: str) -> list[CheckpointHead]:
@@ -66,12 +77,20 @@ def load_manifest(reading: Reading, row: Row) -> CheckpointManifest:
     return replace(manifest, sink_commit_statuses=current_statuses(reading, row))
 
 
-def child_rows(reading: Reading, row: Row, table: str) -> list[Row]:
+def child_rows(
+    reading: Reading,
+    row: Row,
+    table: str,
+    *,
+    where: Predicate | None = None,
+    columns: Sequence[str] | None = None,
+) -> list[Row]:
     """The rows of a child table that belong to a checkpoint: of its attempt, and of the parts its manifest accepted."""
     parts = [part for child in row["children"] if child["table"] == table for part in child["parts"]]
     if not parts:
         return []
-    return reading.rows(BY_NAME[table], where=_children(row) & col("part_id").is_in(parts))
+    own = _children(row) & col("part_id").is_in(parts)
+    return reading.rows(BY_NAME[table], where=own if where is None else own & where, columns=columns)
 
 
 def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import children_digest
 from laminar_delta.catalog.checkpoints import child_rows, load_manifest
+from laminar_delta.catalog.chunks import raw_of
 from laminar_delta.catalog.digest import row_digest
-from laminar_delta.errors import LaminarDeltaError
+from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
+from laminar_delta.errors import CorruptionError, LaminarDeltaError
 from laminar_delta.model.findings import Finding, Severity, validate_manifest
 
 if TYPE_CHECKING:
@@ -46,6 +48,12 @@ def _examine_children(reading: Reading, row: Row, child: Row) -> Iterator[Findin
         yield _fatal("children-missing", f"{table} has {len(rows)} of {child['rows']} rows")
     elif children_digest(rows) != child["digest"]:
         yield _fatal("children-changed", f"{table} holds other rows than were saved")
+    elif table == OPERATOR_SNAPSHOTS.name:
+        for chunk in rows:
+            try:
+                raw_of(chunk)
+            except CorruptionError as error:
+                yield _fatal("state-changed", error.message)
 
 
 def _examine_manifest(reading: Reading, row: Row) -> Iterator[Finding]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.attempt import Attempt, Part, children_of, stage_offsets
+from laminar_delta.catalog.attempt import Attempt, Part, children_of, stage_offsets, stage_state
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.checkpoints import load_manifest, manifest_row
+from laminar_delta.catalog.chunks import checksum_over, cut
 from laminar_delta.catalog.decisions import ABANDONED, Decision, Standing, decide
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import Reading
@@ -27,12 +28,14 @@ from laminar_delta.catalog.rows import SaveContext, manifest_table
 from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, NotFoundError, SessionStateError
+from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from laminar_delta.catalog.generations import Generation
+    from laminar_delta.codec import StateSource
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
@@ -88,8 +91,10 @@ class Writer:
             self._next_id = max(self._next_id, number + 1)
         return CheckpointBuilder(self, number, number if epoch is None else epoch)
 
-    def save(self, manifest: CheckpointManifest) -> Saved:
-        """Saves a whole manifest.
+    def save(self, manifest: CheckpointManifest, state: Mapping[tuple[str, int], StateSource] | None = None) -> Saved:
+        """Saves a whole manifest, with the state of operator partitions that is too large to travel inside it.
+
+        The state is streamed. The manifest gets its checksum and size, and an entry for each of its operators.
 
         Raises:
             ConflictError: The id is committed with other content.
@@ -99,9 +104,14 @@ class Writer:
         # Above the highest id there is nothing to compare with, and no need to look.
         stored = self._stored(manifest.checkpoint_id) if manifest.checkpoint_id <= self._highest_id else None
         if stored is not None:
-            return self._same_again(manifest, stored)
+            return self._same_again(_with_state(manifest, *_measure(state)) if state else manifest, stored)
         attempt = Attempt.new(self._held, manifest.checkpoint_id)
-        return self.commit(attempt, manifest, stage_offsets(self._engine, attempt, manifest))
+        parts = stage_offsets(self._engine, attempt, manifest)
+        if state:
+            staged = stage_state(self._engine, attempt, state)
+            manifest = _with_state(manifest, staged.checksum, staged.lengths)
+            parts += staged.parts
+        return self.commit(attempt, manifest, parts)
 
     def commit(self, attempt: Attempt, manifest: CheckpointManifest, parts: Sequence[Part]) -> Saved:
         """Commits an attempt with the parts it accepts: the checkpoint's birth."""
@@ -248,6 +258,29 @@ class Writer:
             raise SessionStateError(
                 f"the writer of pipeline {self.pipeline!r} is closed", next_step="Open a new writer."
             )
+
+
+def _with_state(manifest: CheckpointManifest, checksum: str, lengths: Mapping[str, int]) -> CheckpointManifest:
+    external = {operator: OperatorCheckpoint.external_at(0, length) for operator, length in lengths.items()}
+    return replace(
+        manifest,
+        operator_states={**manifest.operator_states, **external},
+        state_checksum=checksum,
+        size_bytes=manifest.size_bytes + sum(lengths.values()),
+    )
+
+
+def _measure(state: Mapping[tuple[str, int], StateSource]) -> tuple[str, dict[str, int]]:
+    """Checksum and lengths of a state without storing it, to compare with one that is stored."""
+    checksums: dict[tuple[str, int], str] = {}
+    lengths: dict[str, int] = {}
+    for (operator, partition), source in state.items():
+        cutter = cut(source)
+        for _ in cutter:
+            pass
+        checksums[operator, partition] = cutter.checksum
+        lengths[operator] = lengths.get(operator, 0) + cutter.length
+    return checksum_over(checksums), lengths
 
 
 def _highest_id(reading: Reading, pipeline: str) -> int:

@@ -1,0 +1,59 @@
+"""The audit: everything that was committed to any table, from the tables' own logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.tables import TABLES
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine, HistoryEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One commit."""
+
+    table: str
+    version: int
+    timestamp_ms: int
+    operation: str
+    """What it was for; Delta's own word where the commit does not say."""
+    pipeline: str | None
+    checkpoint_id: int | None
+    attempt_id: str | None
+    generation: int | None
+    owner: str | None
+    reason: str | None
+
+
+def audit(engine: Engine, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
+    """The commits the logs still tell of, newest first; of one pipeline, if named. `limit` is per table."""
+    entries = [_entry(spec.name, commit) for spec in TABLES for commit in engine.history(spec.name, limit=limit)]
+    chosen = [entry for entry in entries if pipeline is None or entry.pipeline == pipeline]
+    return sorted(chosen, key=lambda entry: (entry.timestamp_ms, entry.table, entry.version), reverse=True)
+
+
+def _entry(table: str, commit: HistoryEntry) -> AuditEntry:
+    said = commit.metadata
+    return AuditEntry(
+        table=table,
+        version=commit.version,
+        timestamp_ms=commit.timestamp_ms,
+        operation=str(said.get("operation", commit.operation)),
+        pipeline=_text(said.get("pipeline")),
+        checkpoint_id=_number(said.get("checkpoint")),
+        attempt_id=_text(said.get("attempt")),
+        generation=_number(said.get("generation")),
+        owner=_text(said.get("owner")),
+        reason=_text(said.get("reason")),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,154 @@
+"""A pipeline as readers see it: its checkpoints, whether they are sound, and what is decided on them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
+from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.recovery import FailedSinks, Walk, store
+from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
+from laminar_delta.catalog.state import CheckpointState
+from laminar_delta.catalog.validation import examine
+from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
+from laminar_delta.model.findings import ValidationResult
+from laminar_delta.model.manifest import now_ms
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading
+    from laminar_delta.model.manifest import CheckpointManifest
+    from laminar_delta.model.report import RecoveryReport
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline as readers see it: only committed checkpoints that were not retired."""
+
+    name: str
+    reading: Reading
+
+    def list(self) -> list[CheckpointHead]:
+        """All visible checkpoints, ascending by id."""
+        return heads(self.reading, self.name)
+
+    def latest(self) -> CheckpointManifest | None:
+        """The manifest of the newest visible checkpoint; None when there is none. Computed from rows: no pointer can dangle."""
+        found = self.list()
+        return self._load(found[-1].checkpoint_id) if found else None
+
+    def get(self, checkpoint_id: int) -> CheckpointManifest:
+        """One checkpoint's manifest with the current statuses of its sinks. Raises `NotFoundError`."""
+        if checkpoint_id in standing(self.reading, self.name).retired:
+            raise NotFoundError(
+                f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
+                expected=checkpoint_id,
+                next_step="Restore it, as long as maintenance has not removed its rows.",
+            )
+        return self._load(checkpoint_id)
+
+    def state(self, checkpoint_id: int) -> CheckpointState:
+        """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint."""
+        return CheckpointState(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
+
+    def validate(self, checkpoint_id: int) -> ValidationResult:
+        """Everything wrong with a checkpoint. Bad data is a finding; only a checkpoint that never was raises."""
+        row = manifest_row(self.reading, self.name, checkpoint_id)
+        return ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
+
+    def recover(
+        self,
+        *,
+        failed_sinks: FailedSinks = FailedSinks.SKIP,
+        pipeline_hash: int | None = None,
+        dry_run: bool = False,
+        owner: str | None = None,
+    ) -> RecoveryReport:
+        """Chooses the newest valid checkpoint. The report is kept in the catalog unless this is a dry run.
+
+        To resume, use `Writer.recover`: it reads behind the fence, where nobody else can commit any more.
+
+        Args:
+            failed_sinks: Whether a checkpoint with a failed sink may be used.
+            pipeline_hash: What the pipeline is now; a difference is reported.
+            dry_run: Only look.
+            owner: Who, for the record.
+        """
+        report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
+        return (
+            report if dry_run or self.reading.versions else store(self.reading.engine, report, owner or default_owner())
+        )
+
+    def prune(self, policy: RetentionPolicy, *, dry_run: bool = False, owner: str | None = None) -> RetentionPlan:
+        """Retires what a policy does not keep: gone for readers at once, to be restored until removed for good."""
+        made = RetentionPlan(retire=(), keep=())
+
+        def choose(seen: Standing) -> list[Decision]:
+            nonlocal made
+            made = plan(self.list(), seen, policy, now_ms=now_ms())
+            return [Decision(checkpoint_id=number, word=RETIRED, reason="pruned") for number in made.retire]
+
+        if dry_run:
+            choose(standing(self.reading, self.name))
+        else:
+            self._check_writable()
+            decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+        return made
+
+    def restore(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
+        """Brings a retired checkpoint back, as long as its rows are there. One that is visible stays so."""
+        self._check_writable()
+        manifest_row(self.reading, self.name, checkpoint_id)
+
+        def choose(seen: Standing) -> list[Decision]:
+            if checkpoint_id not in seen.retired:
+                return []
+            return [Decision(checkpoint_id=checkpoint_id, word=RESTORED, reason=reason)]
+
+        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+
+    def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
+        """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""
+        self._check_writable()
+        self.get(checkpoint_id)
+
+        def choose(seen: Standing) -> list[Decision]:
+            if checkpoint_id in seen.retired:
+                raise ConflictError(
+                    f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
+                    expected="visible",
+                    found="retired",
+                    next_step="Restore it first.",
+                )
+            return (
+                []
+                if checkpoint_id in seen.pinned
+                else [Decision(checkpoint_id=checkpoint_id, word=PINNED, reason=reason)]
+            )
+
+        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+
+    def unpin(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
+        """Lets retention decide on a checkpoint again."""
+        self._check_writable()
+
+        def choose(seen: Standing) -> list[Decision]:
+            if checkpoint_id not in seen.pinned:
+                return []
+            return [Decision(checkpoint_id=checkpoint_id, word=RELEASED, reason=reason)]
+
+        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+
+    def _check_writable(self) -> None:
+        if self.reading.versions:
+            raise SessionStateError("a catalog as it was cannot be written", next_step="Use the catalog as it is.")
+
+    def _load(self, checkpoint_id: int) -> CheckpointManifest:
+        return load_manifest(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
+
+
+def default_owner() -> str:
+    """Who this process is, when nobody said."""
+    return f"{getpass.getuser()}-{os.getpid()}"

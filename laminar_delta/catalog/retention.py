@@ -1,0 +1,87 @@
+"""Retention: which checkpoints may go, as a plan that can be looked at before anything happens.
+
+The plan is a pure function of what there is and what was decided. It never names the newest checkpoint, a pinned one, or one
+that a checkpoint that stays needs: the parent of its deltas, or the one whose state it refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laminar_delta.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.checkpoints import CheckpointHead
+    from laminar_delta.catalog.decisions import Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """What to keep. A checkpoint stays when any of these says so."""
+
+    keep_last: int | None = None
+    """The newest so many."""
+    keep_for_ms: int | None = None
+    """Those younger than this."""
+
+    def __post_init__(self) -> None:
+        if self.keep_last is None and self.keep_for_ms is None:
+            raise InvalidInputError("a retention policy needs a rule", expected="keep_last or keep_for_ms", found=None)
+        for name, value in (("keep_last", self.keep_last), ("keep_for_ms", self.keep_for_ms)):
+            if value is not None and value < 0:
+                raise InvalidInputError(f"{name} is negative", expected="0 or more", found=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A checkpoint that stays, and why."""
+
+    checkpoint_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    """What a policy comes to."""
+
+    retire: tuple[int, ...]
+    """Ascending."""
+    keep: tuple[Kept, ...]
+
+
+def plan(heads: Sequence[CheckpointHead], seen: Standing, policy: RetentionPolicy, *, now_ms: int) -> RetentionPlan:
+    """Decides on the visible checkpoints of one pipeline."""
+    visible = sorted((head for head in heads if head.checkpoint_id not in seen.retired), key=lambda h: h.checkpoint_id)
+    reasons: dict[int, str] = {}
+    for place, head in enumerate(reversed(visible)):
+        if place == 0:
+            reasons[head.checkpoint_id] = "the newest"
+        elif head.checkpoint_id in seen.pinned:
+            reasons[head.checkpoint_id] = "pinned"
+        elif policy.keep_last is not None and place < policy.keep_last:
+            reasons[head.checkpoint_id] = f"one of the last {policy.keep_last}"
+        elif policy.keep_for_ms is not None and now_ms - head.timestamp_ms < policy.keep_for_ms:
+            reasons[head.checkpoint_id] = f"younger than {policy.keep_for_ms} ms"
+    _keep_what_is_needed(visible, reasons)
+    return RetentionPlan(
+        retire=tuple(head.checkpoint_id for head in visible if head.checkpoint_id not in reasons),
+        keep=tuple(
+            Kept(checkpoint_id=head.checkpoint_id, reason=reasons[head.checkpoint_id])
+            for head in visible
+            if head.checkpoint_id in reasons
+        ),
+    )
+
+
+def _keep_what_is_needed(visible: Iterable[CheckpointHead], reasons: dict[int, str]) -> None:
+    """Follows what kept checkpoints refer to, however long the chain."""
+    by_id = {head.checkpoint_id: head for head in visible}
+    todo = list(reasons)
+    while todo:
+        head = by_id[todo.pop()]
+        for needed in head.needs:
+            if needed in by_id and needed not in reasons:
+                reasons[needed] = f"needed by {head.checkpoint_id}"
+                todo.append(needed)

@@ -102,10 +102,12 @@ def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:
     }
     if not row["sinks"]:
         return statuses
-    changes = reading.rows(
+    changes = reading.rows_despite_rot(
         SINK_STATUSES,
         where=_children(row),
         columns=["sink", "status", "error", "generation", "ordinal"],
+        # A change that is missed leaves a sink Pending, which makes recovery fall back: never the other way round.
+        exact=False,
     )
     return {**statuses, **derived_statuses(changes)}
 

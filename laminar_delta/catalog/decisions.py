@@ -55,7 +55,12 @@ class Standing:
 
 def standing(reading: Reading, pipeline: str) -> Standing:
     """The decisions of a pipeline, replayed in their order."""
-    rows = reading.rows(RETENTION, where=col("pipeline").eq(pipeline), columns=["checkpoint_id", "ordinal", "decision"])
+    rows = reading.rows_despite_rot(
+        RETENTION,
+        where=col("pipeline").eq(pipeline),
+        columns=["checkpoint_id", "ordinal", "decision"],
+        exact=True,
+    )
     marks: dict[str, set[int]] = {RETIRED: set(), PINNED: set(), ABANDONED: set()}
     for row in sorted(rows, key=lambda row: row["ordinal"]):
         word, number = row["decision"], row["checkpoint_id"]

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from laminar_delta.catalog.checkpoints import current_statuses, load_manifest
 from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.rows import created_at
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import examine
-from laminar_delta.engine.predicate import col
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.ids import new_attempt_id
 from laminar_delta.model.manifest import now_ms
@@ -56,13 +56,12 @@ class Walk:
         """Walks from the newest to the first that can be used."""
         started, clock = now_ms(), time.monotonic()
         decided = standing(self.reading, self.pipeline)
-        rows = [
-            row
-            for row in self.reading.rows(MANIFESTS, where=col("pipeline").eq(self.pipeline))
-            if row["checkpoint_id"] not in decided.retired
-        ]
+        rows = self._find_rows(decided.retired)
         chosen: CheckpointManifest | None = None
-        for row in sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True):
+        for row in rows:
+            if row.get("lost"):
+                self._skip(row, row["lost"], [])
+                continue
             if row["checkpoint_id"] in decided.abandoned:
                 self._skip(row, "abandoned: a later recovery passed over it", [])
                 continue
@@ -75,7 +74,7 @@ class Walk:
             chosen_id=None if chosen is None else chosen.checkpoint_id,
             manifest=chosen,
             skipped=tuple(self.skipped),
-            examined=len(rows),
+            examined=len({row["checkpoint_id"] for row in rows} | {skipped.checkpoint_id for skipped in self.skipped}),
             healed=tuple(self.healed),
             notes=tuple(self.notes),
             generation=generation,
@@ -83,6 +82,28 @@ class Walk:
             elapsed_ms=int((time.monotonic() - clock) * 1000),
             dry_run=dry_run,
         )
+
+    def _find_rows(self, retired: frozenset[int]) -> list[Row]:
+        """The rows to walk over, newest first, those of lost checkpoints standing in for themselves."""
+        found = find_rows(self.reading, self.pipeline)
+        self.notes.extend(found.notes)
+        rows = list(found.rows)
+        for lost in found.lost:
+            if lost.checkpoint_id in retired:
+                continue
+            if lost.row is None:
+                rows.append({"checkpoint_id": lost.checkpoint_id, "lost": f"manifest is lost: {lost.problem}"})
+            elif lost.version is not None:
+                self.healed.append(
+                    HealedRows(
+                        checkpoint_id=lost.checkpoint_id,
+                        table=MANIFESTS.name,
+                        version=lost.version,
+                        reason=lost.problem,
+                    )
+                )
+        visible = [row for row in rows if row["checkpoint_id"] not in retired]
+        return sorted(visible, key=lambda row: row["checkpoint_id"], reverse=True)
 
     def _note_hash(self, chosen: CheckpointManifest | None) -> None:
         saved = None if chosen is None else chosen.pipeline_hash

@@ -115,9 +115,24 @@ def test_a_changed_manifest_row_is_never_used(catalog: ld.Catalog) -> None:
     result = orders.validate(2)
     assert not result.valid
     assert result.findings[0].code == "manifest-changed"
+    # The row as it was committed is intact in its version.
     report = orders.recover(dry_run=True)
-    assert report.chosen_id == 1
-    assert "manifest row changed" in report.skipped[0].reason
+    assert (report.chosen_id, report.healed[0].table) == (2, MANIFESTS.name)
+    assert report.manifest is not None
+    assert report.manifest.epoch == 2
+
+
+def test_manifests_deleted_by_sql_are_found_in_their_versions(catalog: ld.Catalog) -> None:
+    _save(catalog, 3)
+    catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").ge(1))
+    orders = catalog.pipeline("orders")
+    assert orders.list() == []
+    report = orders.recover(dry_run=True)
+    assert (report.chosen_id, report.examined) == (3, 3)
+    assert not report.is_fresh_start
+    assert sorted(h.checkpoint_id for h in report.healed) == [1, 2, 3]
+    assert report.manifest is not None
+    assert report.manifest.source_offsets["kafka"].offsets == {"0": "300"}
 
 
 def test_a_changed_pipeline_is_reported(catalog: ld.Catalog) -> None:

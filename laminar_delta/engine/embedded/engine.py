@@ -25,12 +25,12 @@ from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
 from laminar_delta.engine.embedded.faults import committing, reading
 from laminar_delta.engine.local import durability, upkeep
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
-from laminar_delta.engine.local.log import check_newest_entry
+from laminar_delta.engine.local.log import check_all_entries, check_newest_entry
 from laminar_delta.engine.local.place import local_path
 from laminar_delta.engine.predicate import Column, Dialect, Predicate, Side, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
-from laminar_delta.errors import FormatError
+from laminar_delta.errors import FormatError, StorageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -328,10 +328,16 @@ class EmbeddedEngine(Engine):
 
     def _open(self, table: str, version: int | None = None) -> DeltaTable:
         """A fresh handle, never shared."""
-        with reading(table, version):
+        try:
+            with reading(table, version):
+                if self._root is not None:
+                    check_newest_entry(self._root / table)
+                return DeltaTable(self._uri(table), version=version, storage_options=self._storage_options)
+        except (StorageError, FormatError):
+            # delta-rs does not say which entry of the log it could not read.
             if self._root is not None:
-                check_newest_entry(self._root / table)
-            return DeltaTable(self._uri(table), version=version, storage_options=self._storage_options)
+                check_all_entries(self._root / table)
+            raise
 
     def _turn(self) -> AbstractContextManager[None]:
         """This writer's turn: the catalog's lock on a local disk; on an object store conditional puts decide instead."""

@@ -55,6 +55,14 @@ def check_newest_entry(table: Path) -> int | None:
     return version
 
 
+def check_all_entries(table: Path) -> None:
+    """Looks at every log entry there is, to name the one that is damaged; nothing when all can be parsed."""
+    for path in sorted((table / LOG_DIRECTORY).glob("*.json")):
+        version = _version_of(path.name)
+        if version is not None:
+            actions_of(table, version)
+
+
 def actions_of(table: Path, version: int) -> list[dict[str, Any]]:
     """The actions of one log entry, or `StorageError` (code `log-damaged`) naming the file."""
     path = entry_path(table, version)

@@ -1,7 +1,7 @@
 """Log checkpoints and log clean-up of tables, by delta-rs, whichever engine commits to them: Spark has no words for either.
 
-Spark keeps a checksum beside every file it writes (`.name.crc`) and refuses a file that does not match. So where delta-rs writes
-over or removes a file of Spark's, the checksum goes with it.
+Spark keeps a checksum beside every file it writes (`.name.crc`) and refuses a file that does not match. So where delta-rs
+writes over or removes a file of Spark's, the checksum goes with it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,113 @@
+"""Finding a pipeline's manifest rows although some were deleted, overwritten, or lie in a file that has rotted.
+
+The log of `manifests` tells which checkpoints were committed and in which version. A row that is missing, changed or unreadable
+now is looked for in that version: Delta keeps removed rows, and files from before a compaction, for the healing window. Reads
+by checkpoint touch only the files whose statistics match, so one rotten file does not hide the rows of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRow:
+    """A checkpoint whose manifest row is not as it was committed, and where its original was found, if it was."""
+
+    checkpoint_id: int
+    problem: str
+    row: Row | None = None
+    version: int | None = None
+
+
+@dataclass(slots=True)
+class FoundRows:
+    """The manifest rows of a pipeline."""
+
+    rows: list[Row] = field(default_factory=list)
+    """Intact, whether as they are or as they were."""
+    lost: list[LostRow] = field(default_factory=list)
+    """Those that are not as they were committed."""
+    notes: list[str] = field(default_factory=list)
+
+
+def find_rows(reading: Reading, pipeline: str) -> FoundRows:
+    """All manifest rows of a pipeline that can be had.
+
+    Raises:
+        StorageError: The table cannot be read, and its log tells of no commit that could be looked up instead.
+    """
+    found = FoundRows()
+    problem = ""
+    try:
+        current = {row["checkpoint_id"]: row for row in reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline))}
+    except (StorageError, CorruptionError) as error:
+        current, problem = {}, error.message
+    committed = _committed(reading, pipeline, found)
+    if problem and not committed:
+        raise StorageError(
+            f"the manifests of pipeline {pipeline!r} cannot be read: {problem}",
+            found=problem,
+            next_step="Bring the file back from a backup; recovery does not start afresh over unreadable checkpoints.",
+        )
+    for number in sorted({*current, *committed}):
+        row = current.get(number)
+        if row is not None and is_intact(row):
+            found.rows.append(row)
+            continue
+        what = "its row changed" if row is not None else problem or "its row is gone"
+        lost = _look_back(reading, pipeline, number, committed.get(number), what)
+        found.lost.append(lost)
+        if lost.row is not None:
+            found.rows.append(lost.row)
+    return found
+
+
+def is_intact(row: Row) -> bool:
+    """Whether a manifest row is the one that was committed."""
+    return bool(row_digest(row, without=["content_digest"]) == row["content_digest"])
+
+
+def _committed(reading: Reading, pipeline: str, found: FoundRows) -> dict[int, int]:
+    """Per checkpoint the version that committed it, as far as the log reaches."""
+    history = reading.engine.history(MANIFESTS.name)
+    newest = reading.versions.get(MANIFESTS.name)
+    committed: dict[int, int] = {}
+    for entry in history:
+        number = entry.metadata.get("checkpoint")
+        is_save = entry.metadata.get("operation") == "save" and entry.metadata.get("pipeline") == pipeline
+        if is_save and isinstance(number, int) and (newest is None or entry.version <= newest):
+            committed[number] = entry.version
+    if history and history[-1].version > 0:
+        found.notes.append(f"the log of manifests reaches back to version {history[-1].version} only")
+    return committed
+
+
+def _look_back(reading: Reading, pipeline: str, number: int, version: int | None, problem: str) -> LostRow:
+    """Looks for the original: as it is by itself, then as it was right after its commit."""
+    where = col("pipeline").eq(pipeline) & col("checkpoint_id").eq(number)
+    tried = [reading] if version is None else [reading, reading.with_version(MANIFESTS.name, version)]
+    for attempt in tried:
+        try:
+            rows = attempt.rows(MANIFESTS, where=where)
+        except (StorageError, CorruptionError, NotFoundError) as error:
+            problem = error.message
+            continue
+        for row in rows:
+            if is_intact(row):
+                return LostRow(
+                    checkpoint_id=number,
+                    problem=problem,
+                    row=row,
+                    version=attempt.versions.get(MANIFESTS.name),
+                )
+    return LostRow(checkpoint_id=number, problem=problem)

@@ -1,0 +1,102 @@
+"""Rotten disks: one byte flipped in any file of a catalog. What is used is what was saved, or the file is named."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.errors import LaminarDeltaError
+
+SAVED = 3
+COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots")
+
+
+def _state(number: int) -> bytes:
+    return bytes([number]) * 40_000
+
+
+def _make(place: Path, *, compacted: bool) -> None:
+    catalog = ld.open_catalog(str(place))
+    with catalog.writer("orders", owner="job") as writer:
+        for _ in range(SAVED):
+            with writer.checkpoint() as cp:
+                cp.source("kafka", {"0": str(cp.id)})
+                cp.state("agg", _state(cp.id))
+                cp.sink("warehouse")
+            writer.sink_committed(cp.id, "warehouse")
+    if compacted:
+        for table in COMPACTED:
+            catalog.engine.optimize(table)
+            catalog.engine.log_checkpoint(table)
+
+
+def _recover(place: Path) -> str:
+    """What recovery came to: the checkpoint used, proved to be the one saved, or the words of the refusal."""
+    try:
+        orders = ld.open_catalog(str(place)).pipeline("orders")
+        report = orders.recover(dry_run=True)
+    except LaminarDeltaError as error:
+        return str(error)
+    assert not report.is_fresh_start
+    if report.manifest is None:
+        return "; ".join(skipped.reason for skipped in report.skipped)
+    number = report.manifest.checkpoint_id
+    assert report.manifest.source_offsets["kafka"].offsets == {"0": str(number)}
+    assert report.manifest.epoch == number
+    return f"used {number}"
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["fresh", "compacted"])
+def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, compacted: bool) -> None:
+    place = tmp_path / "catalog"
+    _make(place, compacted=compacted)
+    chance = random.Random(7)
+    files = sorted(path for path in place.rglob("*") if path.is_file() and not path.name.startswith("."))
+    used = 0
+    for path in files:
+        whole = path.read_bytes()
+        for position in (0, len(whole) // 2, len(whole) - 1, chance.randrange(len(whole))):
+            damaged = bytearray(whole)
+            damaged[position] ^= 0x41
+            path.write_bytes(damaged)
+            outcome = _recover(place)
+            used += outcome.startswith("used")
+            if path.suffix == ".parquet" and "_delta_log" not in path.parts:
+                # One data file holds at most one checkpoint, or all of them in a version that was compacted later.
+                assert outcome.startswith("used"), f"{path.name} at {position}: {outcome}"
+            elif not outcome.startswith("used"):
+                assert path.name in outcome or path.parts[-3] in outcome, f"{path} at {position}: {outcome}"
+        path.write_bytes(whole)
+    assert _recover(place) == f"used {SAVED}"
+    assert used > len(files)
+
+
+@pytest.mark.parametrize("table", ["manifests", "source_offsets", "operator_snapshots", "sink_statuses"])
+def test_a_missing_data_file_is_survived(tmp_path: Path, table: str) -> None:
+    place = tmp_path / "catalog"
+    _make(place, compacted=False)
+    for path in sorted((place / table).rglob("*.parquet")):
+        if "_delta_log" in path.parts:
+            continue
+        whole = path.read_bytes()
+        path.unlink()
+        assert _recover(place).startswith("used")
+        path.write_bytes(whole)
+
+
+def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_path: Path) -> None:
+    import shutil
+
+    place = tmp_path / "catalog"
+    _make(place, compacted=False)
+    orders = ld.open_catalog(str(place)).pipeline("orders")
+    for path in (place / "manifests").glob("*.parquet"):
+        path.unlink()
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id is None
+    assert not report.is_fresh_start
+    assert len(report.skipped) == SAVED
+    shutil.rmtree(place / "manifests")
+    with pytest.raises(LaminarDeltaError):
+        orders.recover(dry_run=True)

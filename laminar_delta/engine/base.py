@@ -41,7 +41,7 @@ class Commit:
 
     version: int | None
     """A table version that holds this write: the one it made; for a replay, one in which its rows were found. None where
-    nothing had to change (a delete or merge without effect makes no version and moves no fence)."""
+    nothing had to change (an append of no rows, a delete or merge without effect: no version, and no fence moves)."""
     commit_id: str
     """The id the write carries in its `userMetadata` under `commit`."""
     replayed: bool = False
@@ -137,6 +137,9 @@ class Engine(ABC):
         check_fences(fences, self)
         rows = self.conform(table, data)
         made = stamp(fences, metadata)
+        if rows.num_rows == 0 and not fences:
+            # Spark would make no version of it, delta-rs one: the same for all is none.
+            return Commit(version=None, commit_id=made.commit_id)
         settled = self._settlement(table, made, key).run(lambda: Settled(self._append(table, rows, made)), retry=True)
         return Commit(version=settled.version, commit_id=made.commit_id, replayed=settled.replayed)
 

@@ -86,6 +86,9 @@ class DeltaFiles(LocalHarness):
         return [{name: row[name] for name in names} for row in rows]
 
     def age(self, table: str, days: int) -> None:
+        # Spark keeps a checksum beside every file it wrote, and does not read what was changed since.
+        for checksum in list((self.root / table).rglob(".*.json.crc")):
+            checksum.unlink()
         for path in (self.root / table).rglob("*"):
             moment = path.stat().st_mtime - days * DAY_S
             if path.suffix == ".json" and path.parent.name == "_delta_log":

@@ -39,12 +39,13 @@ class SparkHarness(DeltaFiles):
     def lose_next_answer(self, engine: Engine) -> Iterator[None]:
         from py4j.protocol import Py4JNetworkError
         from pyspark.sql.classic.dataframe import DataFrame
-        from pyspark.sql.readwriter import DataFrameWriter
+        from pyspark.sql.readwriter import DataFrameWriterV2
 
         def error() -> Exception:
-            return Py4JNetworkError("Answer from Java side is empty")
+            lost: Exception = Py4JNetworkError("Answer from Java side is empty")
+            return lost
 
-        with after_once(DataFrameWriter, "save", error), after_once(DataFrame, "collect", error, when=_is_merge):
+        with after_once(DataFrameWriterV2, "append", error), after_once(DataFrame, "collect", error, when=_is_merge):
             yield
 
     @contextmanager

@@ -22,8 +22,9 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Qu
 
 from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
 from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
-from laminar_delta.engine.embedded.faults import committing, reading
-from laminar_delta.engine.local import durability, upkeep
+from laminar_delta.engine.deltars import upkeep
+from laminar_delta.engine.deltars.faults import committing, reading
+from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_all_entries, check_newest_entry
 from laminar_delta.engine.local.place import local_path

@@ -49,6 +49,23 @@ class RoundTrips:
         engine.append(EVERY_TYPE.name, pa.Table.from_pylist(rows, schema=EVERY_TYPE.schema))
         assert engine.read(EVERY_TYPE.name).to_pylist() == rows
 
+    def test_rows_in_many_small_chunks_all_arrive(self, harness: EngineHarness) -> None:
+        """Arrow tables made by putting others together have chunks, some of them empty."""
+        engine = harness.open()
+        engine.create(LINES)
+        empty = LINES.schema.empty_table()
+        pieces = [piece for number in range(5) for piece in (empty, line("p", number), empty)]
+        engine.append(LINES.name, pa.concat_tables(pieces))
+        assert ids(engine.read(LINES.name)) == [0, 1, 2, 3, 4]
+        assert sorted(row["id"] for row in harness.raw_rows(LINES.name)) == [0, 1, 2, 3, 4]
+
+    def test_an_append_of_no_rows_changes_nothing(self, harness: EngineHarness) -> None:
+        engine = harness.open()
+        engine.create(LINES)
+        version = engine.version(LINES.name)
+        assert engine.append(LINES.name, LINES.schema.empty_table()).version is None
+        assert engine.version(LINES.name) == version
+
     def test_columns_are_taken_by_name_and_cast_without_loss(self, harness: EngineHarness) -> None:
         engine = harness.open()
         engine.create(LINES)

@@ -39,7 +39,7 @@ lint: install  ## Formatting, lint, types, layers
 	$(BIN)/lint-imports
 
 check-tests: install  ## All tests, or those in TESTS
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 format: install  ## Format the code and mend what lint can mend
 	$(BIN)/ruff format .

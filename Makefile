@@ -17,6 +17,7 @@ help:  ## Show this list
 
 ##@ Start here
 demo: install  ## Install everything and run the main job
+	@$(BIN)/laminar-delta race --rounds 8
 	@$(BIN)/laminar-delta demo
 
 test: install lint check-tests  ## Install everything, then lint, types and all tests

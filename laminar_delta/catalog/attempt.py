@@ -104,7 +104,7 @@ def stage_offsets(engine: Engine, attempt: Attempt, manifest: CheckpointManifest
             found=manifest.checkpoint_id,
         )
     part_id = new_attempt_id()
-    context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id)
+    context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id, generation=attempt.generation)
     rows = offsets_table(manifest, context, part_id)
     return [stage(engine, attempt, SOURCE_OFFSETS.name, rows, part_id)] if rows.num_rows else []
 
@@ -115,6 +115,9 @@ class StagedState:
 
     parts: tuple[Part, ...]
     checksum: str
+    """Over the checksums of all partitions."""
+    checksums: Mapping[tuple[str, int], str]
+    """Of the bytes of each operator partition."""
     lengths: Mapping[str, int]
     """Raw bytes per operator, over all its partitions."""
 
@@ -127,6 +130,7 @@ def stage_state(engine: Engine, attempt: Attempt, states: Mapping[tuple[str, int
         "pipeline": attempt.pipeline,
         "checkpoint_id": attempt.checkpoint_id,
         "attempt_id": attempt.attempt_id,
+        "generation": attempt.generation,
     }
 
     def rows() -> Iterator[Row]:
@@ -142,7 +146,7 @@ def stage_state(engine: Engine, attempt: Attempt, states: Mapping[tuple[str, int
         column = table.column_names.index("part_id")
         own = table.set_column(column, "part_id", pa.array([part_id] * table.num_rows, pa.string()))
         parts.append(stage(engine, attempt, OPERATOR_SNAPSHOTS.name, own, part_id))
-    return StagedState(parts=tuple(parts), checksum=checksum_over(checksums), lengths=lengths)
+    return StagedState(parts=tuple(parts), checksum=checksum_over(checksums), checksums=checksums, lengths=lengths)
 
 
 def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:

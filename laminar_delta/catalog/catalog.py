@@ -63,7 +63,13 @@ class Catalog:
         return sorted({row["pipeline"] for row in rows})
 
     def writer(
-        self, pipeline: str, *, owner: str | None = None, reason: str | None = None, takeover: bool = True
+        self,
+        pipeline: str,
+        *,
+        owner: str | None = None,
+        reason: str | None = None,
+        takeover: bool = True,
+        vnode_count: int | None = None,
     ) -> Writer:
         """Becomes the writer of a pipeline: takes the next generation, and fences off the one before.
 
@@ -72,12 +78,13 @@ class Catalog:
             owner: Who, for messages and the audit; user and process by default.
             reason: Why, likewise.
             takeover: Also from a holder that has not let go; otherwise that is `ConflictError` naming it.
+            vnode_count: Into how many virtual nodes the pipeline divides its state, to be kept with each checkpoint.
         """
         if self.versions is not None:
             raise SessionStateError("a catalog as it was cannot be written", next_step="Write to the catalog as it is.")
         name = validate_pipeline_name(pipeline)
         held = generations.take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
-        return Writer(self.engine, held)
+        return Writer(self.engine, held, vnode_count=vnode_count)
 
     def close(self) -> None:
         """Lets go of what the engine holds."""

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.attempt import children_digest
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.rows import manifest_from_rows
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import NotFoundError
+from laminar_delta.errors import CorruptionError, NotFoundError
 from laminar_delta.model.status import SinkCommitKind, SinkCommitStatus
 
 if TYPE_CHECKING:
@@ -72,8 +73,12 @@ def manifest_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
 
 
 def load_manifest(reading: Reading, row: Row) -> CheckpointManifest:
-    """The manifest of a row, with its children's offsets and the current statuses of its sinks."""
-    manifest = manifest_from_rows(row, child_rows(reading, row, SOURCE_OFFSETS.name))
+    """The manifest of a row, with its children's offsets and the current statuses of its sinks.
+
+    Raises:
+        CorruptionError: Its offsets are not the ones that were saved.
+    """
+    manifest = manifest_from_rows(row, saved_children(reading, row, SOURCE_OFFSETS.name))
     return replace(manifest, sink_commit_statuses=current_statuses(reading, row))
 
 
@@ -93,13 +98,35 @@ def child_rows(
     return reading.rows(BY_NAME[table], where=own if where is None else own & where, columns=columns)
 
 
+def saved_children(reading: Reading, row: Row, table: str) -> list[Row]:
+    """All rows of a child table that a checkpoint was saved with. Raises `CorruptionError` when that is not what is there."""
+    for child in row["children"]:
+        if child["table"] == table:
+            rows = child_rows(reading, row, table)
+            problem = children_problem(child, rows)
+            if problem is not None:
+                raise CorruptionError(
+                    f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r}: {problem[1]}",
+                    expected=child["rows"],
+                    found=len(rows),
+                    details={"table": table, "version": child["version"]},
+                )
+            return rows
+    return []
+
+
+def children_problem(child: Row, rows: list[Row]) -> tuple[str, str] | None:
+    """What is wrong with the rows found for an entry of `children`, as a stable name and in words; None for nothing."""
+    if len(rows) != child["rows"]:
+        return "children-missing", f"{child['table']} has {len(rows)} of {child['rows']} rows"
+    if children_digest(rows) != child["digest"]:
+        return "children-changed", f"{child['table']} holds other rows than were saved"
+    return None
+
+
 def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:
     """The status of each exactly-once sink: as saved, unless changed since."""
-    statuses = {
-        sink["name"]: SinkCommitStatus(kind=SinkCommitKind(sink["status"]), message=sink["error"])
-        for sink in row["sinks"]
-        if sink["status"] is not None
-    }
+    statuses = {sink["name"]: _status(sink) for sink in row["sinks"] if sink["status"] is not None}
     if not row["sinks"]:
         return statuses
     changes = reading.rows_despite_rot(
@@ -119,10 +146,18 @@ def derived_statuses(changes: Iterable[Row]) -> dict[str, SinkCommitStatus]:
         known = best.get(change["sink"])
         if known is None or _rank(change) > _rank(known):
             best[change["sink"]] = change
-    return {
-        sink: SinkCommitStatus(kind=SinkCommitKind(change["status"]), message=change["error"])
-        for sink, change in best.items()
-    }
+    return {sink: _status(change) for sink, change in best.items()}
+
+
+def _status(entry: Row) -> SinkCommitStatus:
+    try:
+        return SinkCommitStatus(kind=SinkCommitKind(entry["status"]), message=entry["error"])
+    except ValueError as error:
+        raise CorruptionError(
+            f"there is no sink status {entry['status']!r} with the message {entry['error']!r}",
+            expected=[kind.value for kind in SinkCommitKind],
+            found=entry["status"],
+        ) from error
 
 
 def _rank(change: Row) -> tuple[bool, int, int]:

@@ -7,8 +7,9 @@ by checkpoint touch only the files whose statistics match, so one rotten file do
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.tables import MANIFESTS
@@ -17,6 +18,8 @@ from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,53 @@ def find_rows(reading: Reading, pipeline: str) -> FoundRows:
         if lost.row is not None:
             found.rows.append(lost.row)
     return found
+
+
+def find_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
+    """The manifest row of a checkpoint as it was committed, retired or not; None when the log tells of no such commit.
+
+    Raises:
+        CorruptionError: It was committed, and its row is nowhere to be had.
+    """
+    try:
+        rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id))
+    except (StorageError, CorruptionError):
+        rows = []
+    intact = next((row for row in rows if is_intact(row)), None)
+    if intact is not None:
+        return intact
+    found = find_rows(reading, pipeline)
+    lost = next((lost for lost in found.lost if lost.checkpoint_id == checkpoint_id and lost.row is None), None)
+    if lost is not None:
+        raise CorruptionError(
+            f"the manifest of checkpoint {checkpoint_id} of pipeline {pipeline!r} is lost: {lost.problem}",
+            expected=checkpoint_id,
+            found=lost.problem,
+        )
+    return next((row for row in found.rows if row["checkpoint_id"] == checkpoint_id), None)
+
+
+def as_saved(reading: Reading, row: Row) -> Reading:
+    """The child tables as they were right after a checkpoint's last part."""
+    for child in row["children"]:
+        reading = reading.with_version(child["table"], child["version"])
+    return reading
+
+
+def healed(reading: Reading, row: Row, read: Callable[[Reading], T]) -> T:
+    """What `read` makes of a checkpoint's children: as they are or, where that fails, as they were saved.
+
+    Raises:
+        CorruptionError: They are not what was saved, and their earlier version is gone or no better.
+        StorageError: The same, for children that cannot be read at all.
+    """
+    try:
+        return read(reading)
+    except (CorruptionError, StorageError) as damage:
+        try:
+            return read(as_saved(reading, row))
+        except (CorruptionError, StorageError, NotFoundError):
+            raise damage from None
 
 
 def is_intact(row: Row) -> bool:

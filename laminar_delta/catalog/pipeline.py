@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
-from laminar_delta.catalog.recovery import FailedSinks, Walk, store
+from laminar_delta.catalog.orphans import Orphan, remove_orphans
+from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
 from laminar_delta.catalog.state import CheckpointState
 from laminar_delta.catalog.validation import examine
@@ -87,7 +89,8 @@ class Pipeline:
 
         def choose(seen: Standing) -> list[Decision]:
             nonlocal made
-            made = plan(self.list(), seen, policy, now_ms=now_ms())
+            resumable = newest_delivered(self.reading, self.name, seen)
+            made = plan(self.list(), seen, policy, now_ms=now_ms(), resumable=resumable)
             return [Decision(checkpoint_id=number, word=RETIRED, reason="pruned") for number in made.retire]
 
         if dry_run:
@@ -96,6 +99,16 @@ class Pipeline:
             self._check_writable()
             decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
         return made
+
+    def remove_orphans(self, *, aborted: Collection[str] = (), owner: str | None = None) -> tuple[Orphan, ...]:
+        """Removes what attempts left behind that provably never become checkpoints; needs no generation.
+
+        Args:
+            aborted: `Writer.aborted`, when it is the writer who asks.
+            owner: Who, for the audit.
+        """
+        self._check_writable()
+        return remove_orphans(self.reading.engine, self.name, owner=owner or default_owner(), aborted=aborted)
 
     def restore(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
         """Brings a retired checkpoint back, as long as its rows are there. One that is visible stays so."""

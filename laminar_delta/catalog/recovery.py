@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from laminar_delta.catalog.checkpoints import current_statuses, load_manifest
 from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.healing import find_rows
+from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.rows import created_at
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import examine
+from laminar_delta.engine.predicate import col
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.ids import new_attempt_id
 from laminar_delta.model.manifest import now_ms
@@ -26,6 +27,7 @@ from laminar_delta.model.report import HealedRows, RecoveryReport, SkippedCheckp
 from laminar_delta.model.status import SinkCommitKind
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.decisions import Standing
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
@@ -115,7 +117,7 @@ class Walk:
         reading = self.reading
         findings = examine(reading, row)
         if any(finding.is_fatal for finding in findings):
-            pinned = self._pinned(row)
+            pinned = as_saved(self.reading, row)
             healed = examine(pinned, row)
             if any(finding.is_fatal for finding in healed):
                 self._skip(row, "; ".join(str(finding) for finding in findings), findings)
@@ -127,13 +129,6 @@ class Walk:
             self._skip(row, f"undelivered: {undelivered}", findings)
             return None
         return load_manifest(reading, row)
-
-    def _pinned(self, row: Row) -> Reading:
-        """The child tables as they were right after this checkpoint's last part."""
-        reading = self.reading
-        for child in row["children"]:
-            reading = reading.with_version(child["table"], child["version"])
-        return reading
 
     def _note_healed(self, row: Row, findings: list[Finding]) -> None:
         reason = "; ".join(str(finding) for finding in findings if finding.is_fatal)
@@ -158,6 +153,18 @@ class Walk:
         self.skipped.append(
             SkippedCheckpoint(checkpoint_id=row["checkpoint_id"], reason=reason, findings=tuple(findings))
         )
+
+
+def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | None:
+    """The newest checkpoint that all its sinks have: where recovery goes back to if nothing is damaged."""
+    columns = ["pipeline", "checkpoint_id", "attempt_id", "sinks"]
+    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=columns)
+    for row in sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True):
+        if row["checkpoint_id"] in seen.retired | seen.abandoned:
+            continue
+        if all(status.is_committed for status in current_statuses(reading, row).values()):
+            return int(row["checkpoint_id"])
+    return None
 
 
 def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:

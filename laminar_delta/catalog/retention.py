@@ -1,7 +1,7 @@
 """Retention: which checkpoints may go, as a plan that can be looked at before anything happens.
 
-The plan is a pure function of what there is and what was decided. It never names the newest checkpoint, a pinned one, or one
-that a checkpoint that stays needs: the parent of its deltas, or the one whose state it refers to.
+The plan is a pure function of what there is and what was decided. It never names the newest checkpoint, the newest that all its
+sinks have, a pinned one, or one that a checkpoint that stays needs: the parent of its deltas, or the one whose state it uses.
 """
 
 from __future__ import annotations
@@ -51,8 +51,23 @@ class RetentionPlan:
     keep: tuple[Kept, ...]
 
 
-def plan(heads: Sequence[CheckpointHead], seen: Standing, policy: RetentionPolicy, *, now_ms: int) -> RetentionPlan:
-    """Decides on the visible checkpoints of one pipeline."""
+def plan(
+    heads: Sequence[CheckpointHead],
+    seen: Standing,
+    policy: RetentionPolicy,
+    *,
+    now_ms: int,
+    resumable: int | None = None,
+) -> RetentionPlan:
+    """Decides on the visible checkpoints of one pipeline.
+
+    Args:
+        heads: What there is.
+        seen: What was decided so far.
+        policy: What to keep.
+        now_ms: What time it is.
+        resumable: The checkpoint that recovery goes back to: while a sink is down, older than all that the policy keeps.
+    """
     visible = sorted((head for head in heads if head.checkpoint_id not in seen.retired), key=lambda h: h.checkpoint_id)
     reasons: dict[int, str] = {}
     for place, head in enumerate(reversed(visible)):
@@ -60,6 +75,8 @@ def plan(heads: Sequence[CheckpointHead], seen: Standing, policy: RetentionPolic
             reasons[head.checkpoint_id] = "the newest"
         elif head.checkpoint_id in seen.pinned:
             reasons[head.checkpoint_id] = "pinned"
+        elif head.checkpoint_id == resumable:
+            reasons[head.checkpoint_id] = "the newest that all sinks have"
         elif policy.keep_last is not None and place < policy.keep_last:
             reasons[head.checkpoint_id] = f"one of the last {policy.keep_last}"
         elif policy.keep_for_ms is not None and now_ms - head.timestamp_ms < policy.keep_for_ms:

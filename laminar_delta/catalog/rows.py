@@ -68,6 +68,7 @@ def offsets_table(manifest: CheckpointManifest, context: SaveContext, part_id: s
         "pipeline": context.pipeline,
         "checkpoint_id": manifest.checkpoint_id,
         "attempt_id": context.attempt_id,
+        "generation": context.generation,
         "part_id": part_id,
     }
     rows = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.attempt import children_digest
-from laminar_delta.catalog.checkpoints import child_rows, load_manifest
+from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
 from laminar_delta.catalog.chunks import raw_of
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.sidecar import examine_checksum, examine_operators
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
 from laminar_delta.model.findings import Finding, Severity, validate_manifest
@@ -19,36 +19,35 @@ if TYPE_CHECKING:
 
 def examine(reading: Reading, row: Row) -> list[Finding]:
     """Everything there is to say about a checkpoint, fatal or not, in a fixed order."""
-    found = list(_examine_row(row))
-    if any(finding.is_fatal for finding in found):
-        return found
+    digest = row_digest(row, without=["content_digest"])
+    if digest != row["content_digest"]:
+        changed = f"manifest row changed: saved as {row['content_digest']}, found {digest}"
+        return [_fatal("manifest-changed", changed)]
+    found: list[Finding] = []
+    chunks: list[Row] = []
     for child in row["children"]:
-        found.extend(_examine_children(reading, row, child))
+        try:
+            rows = child_rows(reading, row, child["table"])
+        except LaminarDeltaError as error:
+            found.append(_fatal("children-unreadable", f"{child['table']} cannot be read: {error}"))
+            continue
+        found.extend(_examine_children(child, rows))
+        if child["table"] == OPERATOR_SNAPSHOTS.name:
+            chunks = rows
+    found.extend(examine_checksum(row, chunks))
     if not any(finding.is_fatal for finding in found):
+        found.extend(examine_operators(row, chunks))
         found.extend(_examine_manifest(reading, row))
+    if row["epoch"] == 0 or row["checkpoint_id"] == 0:
+        found.append(_fatal("zero", "epoch or checkpoint_id is 0 — likely corrupted"))
     return found
 
 
-def _examine_row(row: Row) -> Iterator[Finding]:
-    digest = row_digest(row, without=["content_digest"])
-    if digest != row["content_digest"]:
-        yield _fatal("manifest-changed", f"manifest row changed: saved as {row['content_digest']}, found {digest}")
-    if row["epoch"] == 0 or row["checkpoint_id"] == 0:
-        yield _fatal("zero", "epoch or checkpoint_id is 0 — likely corrupted")
-
-
-def _examine_children(reading: Reading, row: Row, child: Row) -> Iterator[Finding]:
-    table = child["table"]
-    try:
-        rows = child_rows(reading, row, table)
-    except LaminarDeltaError as error:
-        yield _fatal("children-unreadable", f"{table} cannot be read: {error}")
-        return
-    if len(rows) != child["rows"]:
-        yield _fatal("children-missing", f"{table} has {len(rows)} of {child['rows']} rows")
-    elif children_digest(rows) != child["digest"]:
-        yield _fatal("children-changed", f"{table} holds other rows than were saved")
-    elif table == OPERATOR_SNAPSHOTS.name:
+def _examine_children(child: Row, rows: list[Row]) -> Iterator[Finding]:
+    problem = children_problem(child, rows)
+    if problem is not None:
+        yield _fatal(*problem)
+    elif child["table"] == OPERATOR_SNAPSHOTS.name:
         for chunk in rows:
             try:
                 raw_of(chunk)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,12 +23,13 @@ from laminar_delta.catalog.checkpoints import load_manifest, manifest_row
 from laminar_delta.catalog.chunks import checksum_over, cut
 from laminar_delta.catalog.decisions import ABANDONED, Decision, Standing, decide
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.recovery import FailedSinks, Walk, store
 from laminar_delta.catalog.rows import SaveContext, manifest_table
 from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError, FencedError, NotFoundError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, NotFoundError, SessionStateError
 from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -55,13 +57,16 @@ class Saved:
 class Writer:
     """The holder of a pipeline's generation. Safe to share between threads; ends with `close` or its `with` block."""
 
-    def __init__(self, engine: Engine, held: Generation) -> None:
+    def __init__(self, engine: Engine, held: Generation, *, vnode_count: int | None = None) -> None:
         self._engine = engine
         self._held = held
+        self._vnode_count = vnode_count
+        self._aborted: set[str] = set()
         self._reading = Reading(engine)
         self._committing = threading.Lock()
         self._ordinal = 0
         self._status_ordinal = 0
+        self._in_doubt = False
         self._closed = False
         # Read behind the fence: nobody else can commit any more, so what is here is all there will be.
         self._highest_id = _highest_id(self._reading, held.pipeline)
@@ -76,6 +81,11 @@ class Writer:
     def generation(self) -> int:
         """The generation held."""
         return self._held.number
+
+    @property
+    def reading(self) -> Reading:
+        """How this writer reads: everything that is committed by now."""
+        return self._reading
 
     @property
     def next_id(self) -> int:
@@ -100,29 +110,69 @@ class Writer:
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
         """
-        self._check_open()
+        self.settle()
         # Above the highest id there is nothing to compare with, and no need to look.
         stored = self._stored(manifest.checkpoint_id) if manifest.checkpoint_id <= self._highest_id else None
         if stored is not None:
             return self._same_again(_with_state(manifest, *_measure(state)) if state else manifest, stored)
-        attempt = Attempt.new(self._held, manifest.checkpoint_id)
-        parts = stage_offsets(self._engine, attempt, manifest)
-        if state:
-            staged = stage_state(self._engine, attempt, state)
-            manifest = _with_state(manifest, staged.checksum, staged.lengths)
-            parts += staged.parts
-        return self.commit(attempt, manifest, parts)
+        with self.attempting(manifest.checkpoint_id) as attempt:
+            parts = stage_offsets(self._engine, attempt, manifest)
+            if state:
+                staged = stage_state(self._engine, attempt, state)
+                manifest = _with_state(manifest, staged.checksum, staged.lengths)
+                parts += staged.parts
+            return self.commit(attempt, manifest, parts)
+
+    @contextmanager
+    def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
+        """A fresh attempt, given up when the block fails; unless its commit may yet turn out to have happened."""
+        attempt = Attempt.new(self._held, checkpoint_id)
+        try:
+            yield attempt
+        except CommitUnknownError:
+            raise
+        except Exception:
+            self.abort(attempt)
+            raise
+
+    def abort(self, attempt: Attempt) -> None:
+        """Gives up an attempt for good: this writer, the only one who could, will not commit it any more."""
+        with self._committing:
+            self._aborted.add(attempt.attempt_id)
+
+    @property
+    def aborted(self) -> frozenset[str]:
+        """The attempts given up: what they staged can be removed."""
+        with self._committing:
+            return frozenset(self._aborted)
 
     def commit(self, attempt: Attempt, manifest: CheckpointManifest, parts: Sequence[Part]) -> Saved:
-        """Commits an attempt with the parts it accepts: the checkpoint's birth."""
+        """Commits an attempt with the parts it accepts: the checkpoint's birth.
+
+        Raises:
+            ConflictError: The id was committed with other content meanwhile.
+            SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
+        """
         self._check_open()
         with self._committing:
+            if attempt.attempt_id in self._aborted or attempt.generation != self.generation:
+                raise SessionStateError(
+                    f"attempt {attempt.attempt_id} of generation {attempt.generation} can no longer be committed",
+                    expected=self.generation,
+                    found=attempt.generation,
+                    next_step="Stage again under a new attempt.",
+                )
+            # Looked for again inside the lock: another thread may have saved this id while this one staged.
+            stored = self._stored(manifest.checkpoint_id) if manifest.checkpoint_id <= self._highest_id else None
+            if stored is not None:
+                return self._same_again(manifest, stored)
             self._ordinal += 1
             context = SaveContext(
                 pipeline=self.pipeline,
                 attempt_id=attempt.attempt_id,
                 generation=self.generation,
                 ordinal=self._ordinal,
+                vnode_count=self._vnode_count,
                 children=tuple(children_of(parts)),
             )
             rows = manifest_table([(manifest, context)])
@@ -139,22 +189,64 @@ class Writer:
             except FencedError:
                 generations.check_held(self._engine, self._held)
                 raise
+            except CommitUnknownError:
+                # Its id may be taken now: the next save looks, once nothing can come any more.
+                self._in_doubt = True
+                self._highest_id = max(self._highest_id, manifest.checkpoint_id)
+                self._next_id = max(self._next_id, manifest.checkpoint_id + 1)
+                raise
             self._highest_id = max(self._highest_id, manifest.checkpoint_id)
             self._next_id = max(self._next_id, manifest.checkpoint_id + 1)
         return Saved(checkpoint_id=manifest.checkpoint_id, version=made.version, replayed=made.replayed)
 
+    def check_held(self) -> None:
+        """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""
+        generations.check_held(self._engine, self._held)
+
+    def settle(self) -> None:
+        """Makes final what became of a save whose outcome is unknown: it has landed by now, or it never will.
+
+        Without such a save there is nothing to do. Called by whatever has to know what is committed.
+        """
+        self._check_open()
+        with self._committing:
+            if not self._in_doubt:
+                return
+            self._ordinal += 1
+            metadata = {
+                "operation": "settle",
+                "pipeline": self.pipeline,
+                "generation": self.generation,
+                "owner": self._held.owner,
+            }
+            if self._engine.raise_fence(MANIFESTS.name, self._held.fence(self._ordinal), metadata=metadata) is None:
+                generations.check_held(self._engine, self._held)
+            self._in_doubt = False
+
     def recover(
-        self, *, failed_sinks: FailedSinks = FailedSinks.SKIP, pipeline_hash: int | None = None
+        self,
+        *,
+        failed_sinks: FailedSinks = FailedSinks.SKIP,
+        pipeline_hash: int | None = None,
+        check: Callable[[RecoveryReport], None] | None = None,
     ) -> RecoveryReport:
         """Chooses the checkpoint to resume from, behind the fence: what is read here is all there will ever be.
 
         What it passes over is recorded as abandoned by this generation, so that no late status can bring it back.
+
+        Args:
+            failed_sinks: Whether a checkpoint with a failed sink may be used.
+            pipeline_hash: What the pipeline is now; a difference is reported.
+            check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
         """
-        self._check_open()
+        self.settle()
         report = Walk(self._reading, self.pipeline, failed_sinks, pipeline_hash).run(generation=self.generation)
+        if check is not None:
+            check(report)
         passed_over = [skipped.checkpoint_id for skipped in report.skipped]
 
         def choose(seen: Standing) -> list[Decision]:
+            self.check_held()
             reason = f"passed over by recovery under generation {self.generation}"
             return [
                 Decision(checkpoint_id=number, word=ABANDONED, reason=reason)
@@ -177,7 +269,10 @@ class Writer:
         """Records status changes of one checkpoint in one commit. Changes never replace one another: they are appended."""
         self._check_open()
         generations.check_held(self._engine, self._held)
-        row = manifest_row(self._reading, self.pipeline, checkpoint_id)
+        # As recovery finds it: also when its row was deleted or overwritten since.
+        row = find_row(self._reading, self.pipeline, checkpoint_id) or manifest_row(
+            self._reading, self.pipeline, checkpoint_id
+        )
         epochs = {sink["name"]: sink["epoch"] for sink in row["sinks"]}
         unknown = sorted(set(statuses) - set(epochs))
         if unknown:

@@ -1,159 +1,114 @@
-"""The demo: two processes offer numbered commits to one table; each number goes to exactly one of them.
-
-Both are ordinary processes on the embedded engine, started at once and not told of each other. What is shown is what they were
-told and what the table holds: a commit is acknowledged to one, the other is fenced off and knows by whom.
-"""
+"""The demo: a pipeline is killed with SIGKILL twice, recovers, and ends with no gap and no repeat; told from the catalog."""
 
 from __future__ import annotations
 
-import json
-import random
+import datetime as dt
 import subprocess
 import sys
-import tempfile
-import time
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from laminar_delta.engine import open_engine
-from laminar_delta.engine.request import Fence, TableSpec
-from laminar_delta.errors import FencedError, InvalidInputError
+import laminar_delta as ld
+from laminar_delta.catalog.sinks import Step
+from laminar_delta.catalog.tables import RECOVERIES
+from laminar_delta.cli.demo_pipeline import PIPELINE, FileSink
+from laminar_delta.cli.places import fresh_directory
 
-_COLUMNS: dict[str, pa.DataType] = {"number": pa.int64(), "writer": pa.string(), "attempt": pa.string()}
-RACE = TableSpec(
-    name="race",
-    schema=pa.schema(_COLUMNS),
-    properties={"delta.dataSkippingStatsColumns": "number,attempt", "delta.checkpointInterval": "50"},
-)
-APPLICATION = "laminar:demo"
-WRITERS = ("blue", "green")
+if TYPE_CHECKING:
+    from laminar_delta.catalog.catalog import Catalog
+
+KILLS = ((Step.SAVE, 3), (Step.COMMIT, 2))
+"""Where the pipeline dies, process by process: after a save that no sink delivered, and after a delivery nobody recorded."""
 
 
-def run_demo(directory: Path | None, rounds: int) -> None:
-    """Runs the race and prints it."""
+def run_demo(directory: Path | None, records: int) -> None:
+    """Runs the pipeline with its deaths, and prints what the catalog tells of it."""
     console = Console()
-    if directory is not None and directory.exists():
-        raise InvalidInputError(f"{directory} exists already", expected="a directory to be made", found=str(directory))
-    with ExitStack() as stack:
-        place = directory or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "catalog"
-        engine = open_engine("embedded", str(place))
-        engine.create(RACE)
-        with console.status(f"Two processes race for {rounds} commits on {place} ..."):
-            told = _race(place, rounds)
-        _print_race(console, told, rounds)
-        _print_history(console, engine.history(RACE.name, limit=rounds))
-        stored = sorted(engine.read(RACE.name).to_pylist(), key=lambda row: row["number"])
-        _print_verdict(console, told, stored)
+    with fresh_directory(directory) as place:
+        for number, kill in enumerate([*KILLS, None], 1):
+            _run_process(console, place, records, number, kill)
+        catalog = ld.open_catalog(str(place / "catalog"))
+        _print_checkpoints(console, catalog)
+        _print_recoveries(console, catalog)
+        _print_audit(console, catalog)
+        _print_verdict(console, FileSink(place / "output").output(), records)
+        if directory is not None:
+            console.print(f"Everything is kept in {directory}.")
 
 
-def _race(place: Path, rounds: int) -> dict[str, dict[int, dict[str, Any]]]:
-    """Starts both writers, lets them go at once, and collects what each was told, by number."""
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, "-m", "laminar_delta.cli.demo", str(place), name, str(rounds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in WRITERS
-    }
-    told: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in WRITERS}
-    for process in processes.values():
-        assert process.stdout is not None
-        process.stdout.readline()  # "ready"
-    for process in processes.values():
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for name, process in processes.items():
-        output, _ = process.communicate()
-        for line in output.splitlines():
-            answer = json.loads(line)
-            told[name][answer["number"]] = answer
-    return told
+def _run_process(console: Console, place: Path, records: int, number: int, kill: tuple[Step, int] | None) -> None:
+    arguments = [str(place), str(records), *([kill[0].value, str(kill[1])] if kill else [])]
+    with console.status(f"Process {number} runs ..."):
+        code = subprocess.run(
+            [sys.executable, "-m", "laminar_delta.cli.demo_pipeline", *arguments], check=False
+        ).returncode
+    if code == 0:
+        console.print(f"Process {number} finished.")
+    elif kill is not None and code == -9:
+        console.print(f"Process {number} was [red]killed with SIGKILL[/red] right after step '{kill[0].value}'.")
+    else:
+        raise SystemExit(f"process {number} ended with {code}")
 
 
-def race_as(place: str, name: str, rounds: int) -> None:
-    """One writer: offers every number in turn and prints what it was told."""
-    engine = open_engine("embedded", place)
-    engine.version(RACE.name)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    number = 0
-    while number < rounds:
-        number += 1
-        time.sleep(random.uniform(0, 0.05))  # the work between two checkpoints
-        attempt = f"{name}-{number}"
-        rows = pa.Table.from_pylist([{"number": number, "writer": name, "attempt": attempt}], schema=RACE.schema)
-        answer: dict[str, Any] = {"number": number}
-        try:
-            made = engine.append(
-                RACE.name,
-                rows,
-                fences=[Fence(APPLICATION, number)],
-                metadata={"operation": "save", "owner": name, "checkpoint": number},
-                key={"attempt": attempt},
-            )
-            answer["version"] = made.version
-        except FencedError as error:
-            # Told who stands where, the loser goes on from there.
-            number = answer["fenced"] = error.found[APPLICATION] if isinstance(error.found, dict) else number
-        print(json.dumps(answer), flush=True)
-
-
-def _print_race(console: Console, told: dict[str, dict[int, dict[str, Any]]], rounds: int) -> None:
-    table = Table(title="What each writer was told")
-    table.add_column("commit", justify="right")
-    for name in WRITERS:
-        table.add_column(name, style=name)
-    for number in range(1, rounds + 1):
-        cells = []
-        for name in WRITERS:
-            answer = told[name].get(number)
-            if answer is None:
-                cells.append("")
-            elif "version" in answer:
-                cells.append(f"committed as version {answer['version']}")
-            else:
-                cells.append(f"[dim]fenced: {answer['fenced']} stands[/dim]")
-        table.add_row(str(number), *cells)
-    console.print(table)
-
-
-def _print_history(console: Console, entries: list[Any]) -> None:
-    table = Table(title="What the table's log says")
-    for column in ("version", "operation", "owner", "checkpoint", "fence"):
-        table.add_column(column, justify="right" if column in ("version", "checkpoint", "fence") else "left")
-    for entry in entries:
-        metadata = entry.metadata
+def _print_checkpoints(console: Console, catalog: Catalog) -> None:
+    table = Table(title="Checkpoints")
+    for column in ("id", "epoch", "generation", "offset", "sum", "sink"):
+        table.add_column(column, justify="left" if column == "sink" else "right")
+    pipeline = catalog.pipeline(PIPELINE)
+    for head in pipeline.list():
+        manifest = pipeline.get(head.checkpoint_id)
         table.add_row(
-            str(entry.version),
-            str(metadata.get("operation", entry.operation)),
-            str(metadata.get("owner", "")),
-            str(metadata.get("checkpoint", "")),
-            str(dict(metadata.get("fences") or {}).get(APPLICATION, "")),
+            str(head.checkpoint_id),
+            str(head.epoch),
+            str(head.generation),
+            manifest.source_offsets["numbers"].offsets["0"],
+            pipeline.state(head.checkpoint_id).read("sum").decode(),
+            ", ".join(f"{name} {status}" for name, status in manifest.sink_commit_statuses.items()),
         )
     console.print(table)
 
 
-def _print_verdict(console: Console, told: dict[str, dict[int, dict[str, Any]]], stored: list[dict[str, Any]]) -> None:
-    acknowledged = sorted(
-        (number, name) for name, answers in told.items() for number, answer in answers.items() if "version" in answer
-    )
-    found = [(row["number"], row["writer"]) for row in stored]
-    wins = ", ".join(f"{name} {sum(1 for _, winner in acknowledged if winner == name)}" for name in WRITERS)
-    if acknowledged != found:
-        console.print(f"[red]The table holds {found}, but the writers were told {acknowledged}.[/red]")
+def _print_recoveries(console: Console, catalog: Catalog) -> None:
+    table = Table(title="Recoveries")
+    for column in ("generation", "chose", "of", "passed over"):
+        table.add_column(column, justify="left" if column == "passed over" else "right")
+    rows = catalog.reading.rows(RECOVERIES)
+    for row in sorted(rows, key=lambda row: row["started_at"]):
+        passed_over = "; ".join(f"{skipped['checkpoint_id']}: {skipped['reason']}" for skipped in row["skipped"])
+        chosen = "nothing: fresh start" if row["chosen_id"] is None else str(row["chosen_id"])
+        table.add_row(str(row["generation"]), chosen, str(row["examined"]), passed_over or "none")
+    console.print(table)
+
+
+def _print_audit(console: Console, catalog: Catalog) -> None:
+    table = Table(title="Audit: the last commits, newest first")
+    for column in ("time", "table", "version", "operation", "checkpoint", "owner"):
+        table.add_column(column, justify="right" if column in ("version", "checkpoint") else "left")
+    for entry in catalog.audit(pipeline=PIPELINE)[:12]:
+        moment = dt.datetime.fromtimestamp(entry.timestamp_ms / 1000, dt.timezone.utc)
+        table.add_row(
+            f"{moment:%H:%M:%S.%f}"[:-3],
+            entry.table,
+            str(entry.version),
+            entry.operation,
+            "" if entry.checkpoint_id is None else str(entry.checkpoint_id),
+            entry.owner or "",
+        )
+    console.print(table)
+
+
+def _print_verdict(console: Console, output: list[str], records: int) -> None:
+    expected, total = [], 0
+    for number in range(1, records + 1):
+        total += number
+        expected.append(f"{number} {total}")
+    if output != expected:
+        console.print(f"[red]The output differs from the input: {len(output)} lines instead of {len(expected)}.[/red]")
         raise SystemExit(1)
     console.print(
-        f"Acknowledged: {wins}. The table holds exactly those {len(found)} rows, each number once, and every loser was told."
+        f"[green]No gap, no repeat:[/green] {records} numbers in, {len(output)} lines out, each once, "
+        f"through {len(KILLS)} kills; the sum is {total}."
     )
-
-
-if __name__ == "__main__":
-    race_as(sys.argv[1], sys.argv[2], int(sys.argv[3]))

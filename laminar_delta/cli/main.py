@@ -33,17 +33,29 @@ def _common(
     pass
 
 
+_Directory = Annotated[Path | None, typer.Option(help="Keep everything in this directory, which must not exist yet.")]
+
+
 @app.command()
 def demo(
-    directory: Annotated[
-        Path | None, typer.Option(help="Keep the tables in this directory, which must not exist yet.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=200, help="Commits each of the two writers offers.")] = 12,
+    directory: _Directory = None,
+    records: Annotated[int, typer.Option(min=30, max=10_000, help="How many numbers the pipeline reads.")] = 40,
 ) -> None:
-    """Let two processes race for the same commits, and show who won, who was told, and what the table's log says."""
+    """Run a pipeline that is killed twice, and show that it loses and repeats nothing."""
     from laminar_delta.cli.demo import run_demo
 
-    run_demo(directory, rounds)
+    run_demo(directory, records)
+
+
+@app.command()
+def race(
+    directory: _Directory = None,
+    rounds: Annotated[int, typer.Option(min=1, max=200, help="How many commits there are to win.")] = 12,
+) -> None:
+    """Let two processes race for the same commits, and show who won, who was told, and what the table's log says."""
+    from laminar_delta.cli.demo_race import run_race
+
+    run_race(directory, rounds)
 
 
 def main() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
-from tests.support.catalogs import ENGINES, catalog_opener
+from tests.support.catalogs import ENGINES, ready_made
 
 
 @pytest.fixture(params=ENGINES)
 def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ld.Catalog]:
-    return catalog_opener(request.param, tmp_path / "catalog", request)
+    return ready_made(request.param, tmp_path / "catalog", request)
 
 
 @pytest.fixture

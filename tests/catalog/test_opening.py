@@ -1,6 +1,5 @@
 """Opening: made once by whoever comes first, refused when this code must not touch it."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,9 +9,12 @@ from deltalake import DeltaTable
 import laminar_delta as ld
 from laminar_delta.catalog.tables import TABLES
 from laminar_delta.errors import ConflictError, FormatError, NotFoundError
+from tests.support.catalogs import ENGINES, catalog_opener
 
 
-def test_many_opening_at_once_make_one_catalog(open_again: Callable[[], ld.Catalog]) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_opening_at_once_make_one_catalog(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    open_again = catalog_opener(engine, tmp_path / "catalog", request)
     with ThreadPoolExecutor(6) as pool:
         catalogs = list(pool.map(lambda _: open_again(), range(6)))
     for spec in TABLES:

@@ -311,7 +311,7 @@ class SparkEngine(Engine):
     def _open(self) -> tuple[OwnSessions, Places, Commits]:
         with self._opening:
             if self._opened is None:
-                spark, started_here = find_session(self._spark)
+                spark, started_here = find_session(self._spark, by_name=bool(self._place.schema))
                 own = own_sessions(spark, self._storage_options)
                 self._place.check_reach(own, started_here=started_here)
                 places = Places(self._place, own, self._lock_timeout_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -55,21 +56,29 @@ _building = threading.Lock()
 _shared: WeakKeyDictionary[SparkSession, OwnSessions] = WeakKeyDictionary()
 
 
-def find_session(given: SparkSession | None) -> tuple[SparkSession, bool]:
-    """The session to work beside (the one given, else the running one, else a new one), and whether it was started here."""
+def find_session(given: SparkSession | None, *, by_name: bool) -> tuple[SparkSession, bool]:
+    """The session to work beside (the one given, else the running one, else a new one), and whether it was started here.
+
+    Args:
+        given: The user's session.
+        by_name: Tables will be kept in a schema of Spark's catalogs.
+    """
     if given is not None:
         return given, False
     with _building:
         try:
             return SparkSession.active(), False
         except PySparkException:
-            return _build(), True
+            return _build(by_name=by_name), True
 
 
-def _build() -> SparkSession:
+def _build(*, by_name: bool) -> SparkSession:
     from delta import configure_spark_with_delta_pip
 
     builder = SparkSession.builder
+    if not by_name:
+        # Spark makes this directory in any case, below the current one unless told otherwise.
+        builder = builder.config("spark.sql.warehouse.dir", f"{tempfile.gettempdir()}/laminar-delta-warehouse")
     # Under spark-submit the master and the packages are the submitter's.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     for name, value in _BUILT.items():

@@ -1,0 +1,122 @@
+"""Removing what attempts left behind that never became checkpoints, by proof and never by age.
+
+An attempt is committed by the writer whose generation it carries, or by nobody. So once the fence on `manifests` stands at the
+newest generation there is, an attempt of an older one without a manifest row can never get one: its children are orphans.
+Attempts of the newest generation may be under way, however old they look; of those only the ones their own writer has given up
+are removed. Cleaning is safe beside running saves, needs no generation, and can be repeated or cut off at any point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog import generations
+from laminar_delta.catalog.generations import Generation
+from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine
+    from laminar_delta.engine.request import TableSpec
+
+CHILD_TABLES = (SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS)
+"""Where attempts stage."""
+
+ATTEMPTS_PER_DELETE = 200
+"""How many attempts one commit removes: keeps its condition short."""
+
+_TRIES = 20
+"""How often a removal is tried. Only on an object store can appends come between, each of them a commit of somebody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Orphan:
+    """An attempt that never became a checkpoint and never will."""
+
+    checkpoint_id: int
+    attempt_id: str
+    generation: int
+
+
+def remove_orphans(engine: Engine, pipeline: str, *, owner: str, aborted: Collection[str] = ()) -> tuple[Orphan, ...]:
+    """Removes the children of a pipeline's attempts that provably never commit.
+
+    Args:
+        engine: Where.
+        pipeline: Whose.
+        owner: Who, for the audit.
+        aborted: Attempts of the newest generation that its writer has given up; only that writer knows.
+
+    Returns:
+        The attempts removed, in the order of their checkpoints.
+
+    Raises:
+        ConflictError: Others kept committing in between; what is left can be removed by calling again.
+    """
+    newest = generations.current(engine, pipeline)
+    if newest is None:
+        return ()
+    _fence_off(engine, Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"]), owner)
+    # Read in this order: what is committed by now is all that older generations ever will have.
+    committed = _committed(engine, pipeline)
+    removed: set[Orphan] = set()
+    for spec in CHILD_TABLES:
+        found = [
+            orphan
+            for orphan in _attempts(engine, spec, pipeline)
+            if orphan.attempt_id not in committed
+            and (orphan.generation < newest["generation"] or orphan.attempt_id in aborted)
+        ]
+        for start in range(0, len(found), ATTEMPTS_PER_DELETE):
+            _delete(engine, spec, pipeline, found[start : start + ATTEMPTS_PER_DELETE], owner)
+        removed.update(found)
+    return tuple(sorted(removed))
+
+
+def _fence_off(engine: Engine, newest: Generation, owner: str) -> None:
+    """Completes what the newest writer may be in the middle of: the fence that keeps older ones from committing.
+
+    The fence is the takeover's own, so the newest writer goes on unhindered; where it stands already nothing changes.
+    """
+    metadata = {"operation": "fence-off", "pipeline": newest.pipeline, "generation": newest.number, "owner": owner}
+    engine.raise_fence(MANIFESTS.name, newest.fence(0), metadata=metadata)
+
+
+def _committed(engine: Engine, pipeline: str) -> set[object]:
+    """The attempts that have a manifest row, or had one as far as the log tells: a lost row makes nobody an orphan."""
+    rows = Reading(engine).rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=["attempt_id"])
+    saves = (entry.metadata for entry in engine.history(MANIFESTS.name) if entry.metadata.get("operation") == "save")
+    return {row["attempt_id"] for row in rows} | {said.get("attempt") for said in saves}
+
+
+def _attempts(engine: Engine, spec: TableSpec, pipeline: str) -> list[Orphan]:
+    columns = ["checkpoint_id", "attempt_id", "generation"]
+    rows = Reading(engine).rows(spec, where=col("pipeline").eq(pipeline), columns=columns)
+    # Without a generation nothing is proven.
+    return sorted({Orphan(**row) for row in rows if row["generation"] is not None})
+
+
+def _delete(engine: Engine, spec: TableSpec, pipeline: str, orphans: Sequence[Orphan], owner: str) -> None:
+    where = (
+        col("pipeline").eq(pipeline)
+        # State is partitioned by checkpoint: naming them keeps the removal away from everything else.
+        & col("checkpoint_id").is_in(_distinct(orphan.checkpoint_id for orphan in orphans))
+        & col("attempt_id").is_in(orphan.attempt_id for orphan in orphans)
+    )
+    metadata = {"operation": "remove-orphans", "pipeline": pipeline, "attempts": len(orphans), "owner": owner}
+    for _ in range(_TRIES):
+        try:
+            engine.delete(spec.name, where, metadata=metadata)
+        except ConflictError as conflict:
+            last = conflict
+        else:
+            return
+    raise last
+
+
+def _distinct(numbers: Iterable[int]) -> list[int]:
+    return sorted(set(numbers))

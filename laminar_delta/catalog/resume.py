@@ -1,0 +1,164 @@
+"""Starting up: sinks reconciled, what must not be shown dropped, and only then the checkpoint to go on from chosen.
+
+The order is the point. A sink that cannot answer stops the start before anything is decided, because a fallback would be a
+guess. An epoch that is not going to be used is dropped before it is passed over, and its sink asked once more: a predecessor
+that was only paused may have shown it in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.checkpoints import current_statuses
+from laminar_delta.catalog.healing import find_row, find_rows
+from laminar_delta.catalog.reconcile import Action, ReconcileReport, Reconciliation, SinkAnswer
+from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step, raised
+from laminar_delta.errors import CorruptionError, SessionStateError, StorageError
+from laminar_delta.model.status import SinkCommitStatus
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading
+    from laminar_delta.catalog.recovery import FailedSinks
+    from laminar_delta.catalog.writer import Writer
+    from laminar_delta.model.report import RecoveryReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeReport:
+    """Where to go on, and how that came about."""
+
+    recovery: RecoveryReport
+    """Go on from its manifest; without one, from the beginning."""
+    reconciled: ReconcileReport
+    repeated: Mapping[str, tuple[int, ...]]
+    """By sink, epochs that it shows although the chosen checkpoint lies before them: their records come to it again. Empty
+    unless a sink lost what it had pre-committed, or a checkpoint was damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """A start under way."""
+
+    writer: Writer
+    sinks: Sinks
+    failed_sinks: FailedSinks
+    pipeline_hash: int | None
+    start_over: bool
+
+    def run(self, last: SinkEpoch) -> ResumeReport:
+        """Starts.
+
+        Args:
+            last: The last epoch there was: whatever sinks hold above it is dropped.
+        """
+        reconciliation = Reconciliation(self.writer, self.sinks, self.failed_sinks)
+        reconciled = reconciliation.run()
+        _check_answers([answer for answer in reconciled.answers if not reconciliation.is_settled(answer)])
+        self._roll_back(reconciled.undelivered, last)
+        self._ask_again(reconciled.undelivered)
+        with self.sinks.step(Step.RECOVER):
+            recovery = self.writer.recover(
+                failed_sinks=self.failed_sinks,
+                pipeline_hash=self.pipeline_hash,
+                check=None if self.start_over else self._check_beginning,
+            )
+        return ResumeReport(recovery=recovery, reconciled=reconciled, repeated=self._repeated(recovery))
+
+    def _roll_back(self, undelivered: tuple[SinkAnswer, ...], last: SinkEpoch) -> None:
+        prepared = self.sinks.prepared()
+        _check_raised("could not say what it holds", raised(prepared))
+        to_drop = {name: {last} for name in self.sinks.by_name}
+        for answer in undelivered:
+            if answer.sink in to_drop:
+                to_drop[answer.sink].add(answer.epoch)
+        for name, epochs in prepared.items():
+            # Those of a later generation belong to a successor: its takeover is noticed in a moment.
+            own = () if isinstance(epochs, Exception) else (e for e in epochs if e.generation <= last.generation)
+            to_drop[name].update(own)
+        for epoch in sorted(set().union(*to_drop.values()), reverse=True):
+            names = [name for name, epochs in to_drop.items() if epoch in epochs]
+            _check_raised(f"could not roll back epoch {epoch.number}", self.sinks.abort(epoch, names))
+
+    def _ask_again(self, undelivered: tuple[SinkAnswer, ...]) -> None:
+        for answer in undelivered:
+            if answer.sink not in self.sinks.by_name:
+                continue
+            landed = self.sinks.landed(answer.epoch, answer.sink)
+            _check_raised(f"could not say whether epoch {answer.epoch.number} landed", raised({answer.sink: landed}))
+            if landed is True:
+                with self.sinks.step(Step.RECORD):
+                    self.writer.set_sink_statuses(answer.checkpoint_id, {answer.sink: SinkCommitStatus.committed()})
+
+    def _check_beginning(self, recovery: RecoveryReport) -> None:
+        """No usable checkpoint is a beginning only when there never was one that all its sinks have."""
+        if recovery.chosen_id is not None:
+            return
+        reading = self.writer.reading
+        found = find_rows(reading, self.writer.pipeline)
+        delivered = {row["checkpoint_id"] for row in found.rows if _all_committed(current_statuses(reading, row))}
+        delivered |= {lost.checkpoint_id for lost in found.lost if lost.row is None}
+        if delivered:
+            raise CorruptionError(
+                f"pipeline {self.writer.pipeline!r} has checkpoints and none of them can be used: "
+                + ("; ".join(f"{s.checkpoint_id}: {s.reason}" for s in recovery.skipped) or "all are retired"),
+                expected=f"checkpoint {max(delivered)}",
+                found=None,
+                next_step="Restore or repair one; `start_over=True` delivers everything from the beginning again.",
+                details={"delivered": sorted(delivered)},
+            )
+
+    def _repeated(self, recovery: RecoveryReport) -> dict[str, tuple[int, ...]]:
+        skipped = {skipped.checkpoint_id for skipped in recovery.skipped}
+        if not skipped:
+            return {}
+        reading = self.writer.reading
+        shown: dict[str, tuple[int, ...]] = {}
+        for row in find_rows(reading, self.writer.pipeline).rows:
+            if row["checkpoint_id"] in skipped:
+                for name, status in current_statuses(reading, row).items():
+                    if status.is_committed:
+                        shown[name] = (*shown.get(name, ()), row["epoch"])
+        return shown
+
+
+def highest_epoch(reading: Reading, pipeline: str) -> int:
+    """The highest epoch any checkpoint of a pipeline has, visible or not; 0 without one."""
+    found = find_rows(reading, pipeline)
+    # A lost manifest does not tell its epoch; unless callers number epochs themselves, it is the id.
+    epochs: list[int] = [row["epoch"] for row in found.rows]
+    return max([0, *epochs, *(lost.checkpoint_id for lost in found.lost)])
+
+
+def is_delivered(reading: Reading, pipeline: str, checkpoint_id: int) -> bool:
+    """Whether a checkpoint exists and all its sinks are known to have it."""
+    row = find_row(reading, pipeline, checkpoint_id)
+    return row is not None and _all_committed(current_statuses(reading, row))
+
+
+def _all_committed(statuses: Mapping[str, SinkCommitStatus]) -> bool:
+    return all(status.is_committed for status in statuses.values())
+
+
+def _check_answers(answers: list[SinkAnswer]) -> None:
+    """Refuses to go on where it would be a guess what a sink has."""
+    unregistered = [answer for answer in answers if answer.action is Action.UNREGISTERED]
+    if unregistered:
+        raise SessionStateError(
+            f"{unregistered[0]}: falling back could deliver again what it has",
+            expected=sorted({answer.sink for answer in unregistered}),
+            next_step="Give the coordinator that sink, or record with `writer.sink_committed` that nothing is owed to it.",
+        )
+    failed = [answer for answer in answers if answer.error is not None]
+    if failed:
+        raise StorageError(
+            "; ".join(map(str, failed)), next_step="Resume again when the sink works: nothing was given up."
+        ) from failed[0].error
+
+
+def _check_raised(what: str, failed: Mapping[str, Exception]) -> None:
+    for name, error in failed.items():
+        raise StorageError(
+            f"sink {name!r} {what}: {error}", next_step="Resume again when the sink works: nothing was given up."
+        ) from error

@@ -1,0 +1,28 @@
+"""Where a command that makes things puts them: a directory the user named, or one that goes away afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from laminar_delta.errors import InvalidInputError
+
+
+@contextmanager
+def fresh_directory(named: Path | None) -> Iterator[Path]:
+    """A directory nobody used before. One that was named is kept; it must not exist yet."""
+    if named is None:
+        with tempfile.TemporaryDirectory() as place:
+            yield Path(place)
+        return
+    if named.exists():
+        raise InvalidInputError(
+            f"{named} exists already",
+            expected="a directory to be made",
+            found=str(named),
+            next_step="Name another directory.",
+        )
+    named.mkdir(parents=True)
+    yield named

@@ -1,0 +1,74 @@
+"""Storage that fails at one table and one moment, on any engine: the real call, cut off before or after it happened."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from laminar_delta.engine.base import Engine
+from laminar_delta.engine.request import Stamp
+from laminar_delta.engine.settle import OutcomeUnknown
+from laminar_delta.errors import StorageError
+
+
+@contextmanager
+def failing_appends(engine: Engine, table: str) -> Iterator[None]:
+    """Within: appends to the table fail before anything is written."""
+
+    def refuse() -> int:
+        raise StorageError(f"no space left for {table!r}")
+
+    with _append_to(engine, table, lambda real: refuse()):
+        yield
+
+
+@contextmanager
+def unanswered_appends(engine: Engine, table: str) -> Iterator[list[Callable[[], int]]]:
+    """Within: appends to the table are under way and nobody hears of them. Calling what is yielded lets them arrive, late."""
+    late: list[Callable[[], int]] = []
+
+    def hold(real: Callable[[], int]) -> int:
+        late.append(real)
+        raise OutcomeUnknown("the line went dead", may_still_land=True)
+
+    with _append_to(engine, table, hold):
+        yield late
+
+
+@contextmanager
+def unheard_appends(engine: Engine, table: str) -> Iterator[None]:
+    """Within: appends to the table happen, their answer is lost, and the log cannot be read to find out."""
+
+    def lose(real: Callable[[], int]) -> int:
+        real()
+        raise OutcomeUnknown("the line went dead", may_still_land=True)
+
+    with _append_to(engine, table, lose), patch.object(engine, "history", side_effect=StorageError("no log")):
+        yield
+
+
+@contextmanager
+def unreadable(engine: Engine, table: str) -> Iterator[None]:
+    """Within: the table cannot be read."""
+    real = engine.scan
+
+    def scan(name: str, **arguments: Any) -> pa.RecordBatchReader:
+        if name == table:
+            raise StorageError(f"table {name!r} cannot be read")
+        return real(name, **arguments)
+
+    with patch.object(engine, "scan", scan):
+        yield
+
+
+@contextmanager
+def _append_to(engine: Engine, table: str, react: Callable[[Callable[[], int]], int]) -> Iterator[None]:
+    real = engine._append
+
+    def append(name: str, rows: pa.Table, made: Stamp) -> int:
+        return react(lambda: real(name, rows, made)) if name == table else real(name, rows, made)
+
+    with patch.object(engine, "_append", append):
+        yield

@@ -8,12 +8,12 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.stores import DeltaCheckpointStore
 from tests.stores.support import PIPELINE, Opener, StoreOpener
-from tests.support.catalogs import ENGINES, catalog_opener
+from tests.support.catalogs import ENGINES_SPARK_IN_SOAK, ready_made
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=ENGINES_SPARK_IN_SOAK)
 def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    return catalog_opener(request.param, tmp_path / "catalog", request)
+    return ready_made(request.param, tmp_path / "catalog", request)
 
 
 @pytest.fixture

@@ -16,6 +16,12 @@ ENGINES = [
 ]
 """The engines a catalog test runs on. The memory engine is shared through a store, the others through the directory."""
 
+ENGINES_SPARK_IN_SOAK = [
+    *ENGINES[:2],
+    pytest.param("spark", id="spark", marks=[pytest.mark.spark, pytest.mark.soak]),
+]
+"""The same for faces over the core: on Spark, where a test takes seconds, they run with `make soak`."""
+
 _templates: dict[str, Path] = {}
 
 QUICK_ENGINES = [engine for engine in ENGINES if not engine.marks]
@@ -36,7 +42,13 @@ def ready_made(engine: str, place: Path, request: pytest.FixtureRequest) -> Call
     """The same for a catalog that exists already. Spark takes ten seconds to make one, so its first is copied."""
     opener = catalog_opener(engine, place, request)
     if engine == "spark":
-        if engine not in _templates:
+        if engine not in ENGINES_SPARK_IN_SOAK = [
+    *ENGINES[:2],
+    pytest.param("spark", id="spark", marks=[pytest.mark.spark, pytest.mark.soak]),
+]
+"""The same for faces over the core: on Spark, where a test takes seconds, they run with `make soak`."""
+
+_templates:
             factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
             _templates[engine] = factory.mktemp("template") / "catalog"
             catalog_opener(engine, _templates[engine], request)()

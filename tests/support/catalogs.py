@@ -42,13 +42,7 @@ def ready_made(engine: str, place: Path, request: pytest.FixtureRequest) -> Call
     """The same for a catalog that exists already. Spark takes ten seconds to make one, so its first is copied."""
     opener = catalog_opener(engine, place, request)
     if engine == "spark":
-        if engine not in ENGINES_SPARK_IN_SOAK = [
-    *ENGINES[:2],
-    pytest.param("spark", id="spark", marks=[pytest.mark.spark, pytest.mark.soak]),
-]
-"""The same for faces over the core: on Spark, where a test takes seconds, they run with `make soak`."""
-
-_templates:
+        if engine not in _templates:
             factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
             _templates[engine] = factory.mktemp("template") / "catalog"
             catalog_opener(engine, _templates[engine], request)()

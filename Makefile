@@ -48,7 +48,7 @@ format: install  ## Format the code and mend what lint can mend
 
 soak: install  ## Long random runs: ROUNDS rounds from SEED
 	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
-	LAMINAR_SOAK_ROUNDS=$(ROUNDS) LAMINAR_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -m soak
+	LAMINAR_SOAK_ROUNDS=$(ROUNDS) LAMINAR_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -o faulthandler_timeout=3600
 
 bench: install  ## Measure, as ratios side by side
 	$(BIN)/python -m benchmarks

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.tables import FORMAT_PROPERTY, FORMAT_VERSION, MANIFESTS, TABLES
 from laminar_delta.engine import open_engine
-from laminar_delta.errors import ConflictError, FormatError, NotFoundError
+from laminar_delta.errors import ConflictError, FormatError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -44,10 +44,23 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
                 expected=location,
                 next_step="Check the location, or let it be made.",
             )
+        _check_unused(opened)
         for spec in TABLES:
             opened.create(replace(spec, properties={**spec.properties, ENGINE_PROPERTY: name}))
     _check(opened)
     return Catalog(opened)
+
+
+def _check_unused(engine: Engine) -> None:
+    """Refuses to make `manifests` anew beside tables that were written to: its checkpoints were lost, not never made."""
+    for spec in TABLES:
+        if spec is not MANIFESTS and engine.exists(spec.name) and engine.version(spec.name) > 0:
+            raise StorageError(
+                f"the catalog at {engine.location!r} has no table {MANIFESTS.name!r}, but {spec.name!r} was written to",
+                expected=MANIFESTS.name,
+                found=spec.name,
+                next_step="Bring the table back from a backup: it holds the checkpoints. Nothing was made in its place.",
+            )
 
 
 def _check(engine: Engine) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.errors import LaminarDeltaError
+from laminar_delta.errors import LaminarDeltaError, StorageError
 
 SAVED = 3
 COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots")
@@ -103,3 +103,6 @@ def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_
     shutil.rmtree(place / "manifests")
     with pytest.raises(LaminarDeltaError):
         orders.recover(dry_run=True)
+    with pytest.raises(StorageError, match="was written to"):
+        ld.open_catalog(str(place))
+    assert not (place / "manifests").exists()

@@ -256,13 +256,13 @@ def _in_pieces(rows: pa.Table) -> pa.Table:
 
 
 def _require(session: SparkSession, name: str, value: str) -> None:
+    found = session.conf.get(name, None)
+    if found == value:  # most often; and Connect warns of setting some of them
+        return
     try:
         session.conf.set(name, value)
     except PySparkException as error:
-        if session.conf.get(name, None) != value:
-            raise StorageError(
-                f"this Spark does not let the engine set {name}", expected=value, found=session.conf.get(name, None)
-            ) from error
+        raise StorageError(f"this Spark does not let the engine set {name}", expected=value, found=found) from error
 
 
 def _wish(session: SparkSession, name: str, value: str | None) -> None:

@@ -11,8 +11,9 @@ a concurrent commit, and are flushed before they are answered.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,7 +30,7 @@ from laminar_delta.engine.settle import Settled
 from laminar_delta.engine.spark import files
 from laminar_delta.engine.spark.commits import Commits
 from laminar_delta.engine.spark.ddl import SQL, create_table
-from laminar_delta.engine.spark.faults import committing, exists_already, reading
+from laminar_delta.engine.spark.faults import being_created, committing, reading
 from laminar_delta.engine.spark.merge import SOURCE_VIEW, acts_on_every_row, effect_query, merge_statement
 from laminar_delta.engine.spark.places import Place, Places
 from laminar_delta.engine.spark.session import OwnSessions, find_session, frame, own_sessions, stamped
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 
 _FILE_BYTES = 64 << 20
 """About how much goes into one data file of an append; small appends make one."""
-_CREATE_TRIES = 10
+_CREATE_TRIES = 20
+_CREATE_PAUSE_S = 0.5
+"""How often, and how far apart, a table is looked for that someone else is just creating: Spark takes a second for it."""
 
 
 class SparkEngine(Engine):
@@ -104,15 +107,16 @@ class SparkEngine(Engine):
         return created
 
     def _create(self, spec: TableSpec, made: Stamp) -> bool:
-        for _ in range(_CREATE_TRIES):
-            if self.exists(spec.name):
-                return False
+        tries = 0
+        while not self.exists(spec.name):
+            tries += 1
             try:
                 with reading(spec.name), self._own.borrowed() as session, stamped(session, made):
                     session.sql(create_table(self._places.reference(spec.name), spec)).collect()
             except LaminarDeltaError as error:
-                if error.__cause__ is None or not exists_already(error.__cause__):
+                if tries == _CREATE_TRIES or error.__cause__ is None or not being_created(error.__cause__):
                     raise
+                time.sleep(_CREATE_PAUSE_S)
                 continue
             # `IF NOT EXISTS` does not tell who created it; the log does.
             created = self._commits.find(spec.name, made, before=-1) == 0
@@ -121,12 +125,13 @@ class SparkEngine(Engine):
                 durability.fsync_commit(directory, 0)
                 durability.fsync_path(directory.parent)
             return created
-        raise StorageError(f"table {spec.name!r} could not be created: others create and remove it at the same time")
+        return False
 
     def exists(self, table: str) -> bool:
         """See `Engine.exists`."""
         if self._place.root is not None:
-            return newest_entry(self._place.root / table) is not None
+            with reading(table):
+                return newest_entry(self._place.root / table) is not None
         try:
             return bool(self._places.detail(table)["format"] == "delta")
         except NotFoundError:
@@ -184,7 +189,8 @@ class SparkEngine(Engine):
                     return self._run(session, table, f"DELETE FROM {reference} WHERE FALSE", made, before)
                 return self._run(session, table, statement, made, before)
             finally:
-                with reading(table):
+                # What became of the merge is told above; a view left behind is replaced by the next one.
+                with suppress(LaminarDeltaError), reading(table):
                     session.catalog.dropTempView(SOURCE_VIEW)
 
     def _is_idle(self, session: SparkSession, table: str, merge: Merge, rows: pa.Table) -> bool:
@@ -334,7 +340,10 @@ class SparkEngine(Engine):
     def _newest(self, table: str) -> int | None:
         """The newest version of a table on this machine's disk, its log entry found whole; None for tables elsewhere."""
         directory = self._places.directory(table)
-        return None if directory is None else files.check_newest(table, directory)
+        if directory is None:
+            return None
+        with reading(table):
+            return files.check_newest(table, directory)
 
     @contextmanager
     def _turn(self, table: str) -> Iterator[int | None]:

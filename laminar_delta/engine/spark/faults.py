@@ -82,6 +82,14 @@ _NOT_FITTING = (
     "DELTA_VIOLATE_CONSTRAINT",
     "UNRESOLVED_COLUMN",
 )
+_NOT_POSSIBLE = (
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
+    "DELTA_UNKNOWN_CONFIGURATION",
+    "DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED",
+    "DELTA_ZORDERING_",
+    "DELTA_ZORDER_",
+)
+"""Definitions and orders that Delta does not take."""
 _NOT_READABLE_HERE = ("DELTA_INVALID_PROTOCOL_VERSION", "DELTA_UNSUPPORTED_FEATURES_FOR")
 _NO_DELTA = (
     "DATA_SOURCE_NOT_FOUND",
@@ -90,7 +98,12 @@ _NO_DELTA = (
 )
 _BEFORE_COMMIT = ("FAILED_READ_FILE", "TASK_WRITE_FAILED", "PARSE_SYNTAX_ERROR")
 """What goes wrong while files are read or written: the commit comes after that."""
-_EXISTS_ALREADY = ("DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS", "SCHEMA_ALREADY_EXISTS")
+_BEING_CREATED = (
+    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
+    "DELTA_TABLE_ALREADY_EXISTS",
+    "SCHEMA_ALREADY_EXISTS",
+    "TABLE_OR_VIEW_ALREADY_EXISTS",
+)
 
 _TEXT_LIMIT = 600
 
@@ -143,9 +156,9 @@ def may_be_at_work(error: BaseException) -> bool:
     return not isinstance(error, Exception) or _is_network(error)
 
 
-def exists_already(error: BaseException) -> bool:
-    """Whether someone else created the table, or is at it."""
-    return is_conflict(error) or _has(error, *_EXISTS_ALREADY)
+def being_created(error: BaseException) -> bool:
+    """Whether someone else created the table meanwhile, or is at it."""
+    return is_conflict(error) or _has(error, *_BEING_CREATED)
 
 
 def summary(error: BaseException) -> str:
@@ -180,6 +193,8 @@ def _as_read_error(error: Exception, table: str, version: int | None) -> Laminar
         )
     if _has(error, *_NO_TABLE):
         return _no_table(table, text)
+    if _has(error, *_NOT_POSSIBLE):
+        return InvalidInputError(f"Delta does not take this for table {table!r}: {text}", found=text)
     if _has(error, *_NOT_READABLE_HERE):
         return FormatError(f"table {table!r} uses Delta features this Spark does not read: {text}", found=text)
     if _has(error, *_NO_DELTA):

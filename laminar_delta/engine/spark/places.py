@@ -32,6 +32,9 @@ class Place:
         """The directory, where it is one."""
         self.schema: tuple[str, ...] = ()
         """The parts of the schema's name, where it is one."""
+        if "${" in text:
+            # Spark resolves such a name under the settings of the user's session, not of the engine's.
+            raise InvalidInputError(f"Spark reads {text!r} as a template", expected="a location without ${", found=text)
         if isinstance(location, Path) or "/" in text or text.startswith((".", "~")):
             if text.startswith("file:") or not _URI.match(text):
                 self.root = local_path(str(Path(text).expanduser()) if text.startswith("~") else text)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -31,6 +31,7 @@ from laminar_delta.errors import StorageError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from laminar_delta.engine.request import Stamp
 
@@ -53,6 +54,7 @@ _CHUNK_BYTES = 8 << 20
 """How much of a large table travels to the JVM in one piece."""
 
 _building = threading.Lock()
+_started_here: WeakSet[SparkSession] = WeakSet()
 _shared: WeakKeyDictionary[SparkSession, OwnSessions] = WeakKeyDictionary()
 
 
@@ -67,9 +69,11 @@ def find_session(given: SparkSession | None, *, by_name: bool) -> tuple[SparkSes
         return given, False
     with _building:
         try:
-            return SparkSession.active(), False
+            found = SparkSession.active()
         except PySparkException:
-            return _build(by_name=by_name), True
+            found = _build(by_name=by_name)
+            _started_here.add(found)
+        return found, found in _started_here
 
 
 def _build(*, by_name: bool) -> SparkSession:
@@ -129,7 +133,7 @@ class OwnSessions:
         """For reads and appends."""
         with self._lock:
             if self._main is None:
-                self._main = self._make(settings.APPENDS)
+                self._main = self._make({})
             return self._main
 
     @property
@@ -149,8 +153,11 @@ class OwnSessions:
             session = self._make(settings.UPKEEP)
         try:
             yield session
-        finally:
+        except Exception:
             self._idle.append(session)
+            raise
+        # Not after an interrupt: the JVM may still be at a statement in it.
+        self._idle.append(session)
 
     def jvm(self) -> Process:
         """The JVM that commits on this process's behalf; only for a JVM on this machine."""
@@ -174,7 +181,7 @@ class OwnSessions:
     def forgets_names(self) -> bool:
         """Whether schemas and tables of the current catalog last no longer than the JVM."""
         with reading("the catalog"):
-            in_memory = self._base.conf.get("spark.sql.catalogImplementation", "") == "in-memory"
+            in_memory = self._base.conf.get("spark.sql.catalogImplementation") == "in-memory"
             return in_memory and self.current_catalog() == "spark_catalog"
 
     def current_catalog(self) -> str:
@@ -204,7 +211,7 @@ class OwnSessions:
                 _require(session, name, value)
             for name, value in {**settings.SPEED, **more}.items():
                 _wish(session, name, value)
-            for name in (settings.FENCE_APP, settings.FENCE_VERSION, settings.USER_METADATA):
+            for name in settings.STAMP:
                 _wish(session, name, None)
         self._made.append(session)
         return session
@@ -222,15 +229,16 @@ class OwnSessions:
 @contextmanager
 def stamped(session: SparkSession, made: Stamp) -> Iterator[None]:
     """Within: the one statement run in a borrowed session carries this fence and metadata."""
-    wanted = {settings.USER_METADATA: made.user_metadata}
+    for name in settings.STAMP:
+        session.conf.unset(name)
+    session.conf.set(settings.USER_METADATA, made.user_metadata)
     for fence in made.fences:
-        wanted |= {settings.FENCE_APP: fence.application_id, settings.FENCE_VERSION: str(fence.version)}
+        session.conf.set(settings.FENCE_APP, fence.application_id)
+        session.conf.set(settings.FENCE_VERSION, str(fence.version))
     try:
-        for name, value in wanted.items():
-            session.conf.set(name, value)
         yield
     finally:
-        for name in wanted:
+        for name in settings.STAMP:
             session.conf.unset(name)
 
 
@@ -239,9 +247,17 @@ def frame(session: SparkSession, rows: pa.Table) -> DataFrame:
     # In one chunk: PySpark stops at the first empty chunk of a table and loses the rows behind it.
     whole = rows.combine_chunks()
     if is_connect(session):
-        return session.createDataFrame(whole)
+        # Without a row it does not take the columns from Arrow.
+        return session.createDataFrame(whole) if rows.num_rows else session.createDataFrame([], _columns(rows))
     # `SparkSession.createDataFrame` does the same after making `session` the active one of the whole process.
     found: DataFrame = SparkConversionMixin.createDataFrame(session, _in_pieces(whole))
+    return found
+
+
+def _columns(rows: pa.Table) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found: StructType = from_arrow_schema(rows.schema)
     return found
 
 
@@ -256,8 +272,9 @@ def _in_pieces(rows: pa.Table) -> pa.Table:
 
 
 def _require(session: SparkSession, name: str, value: str) -> None:
-    found = session.conf.get(name, None)
-    if found == value:  # most often; and Connect warns of setting some of them
+    # Most are as wanted, and Connect warns of setting some. Delta's are unknown until Delta has been used.
+    found = session.conf.get(name) if name.startswith("spark.sql.") else None
+    if found == value:
         return
     try:
         session.conf.set(name, value)

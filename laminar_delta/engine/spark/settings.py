@@ -51,12 +51,6 @@ SPEED = {
     "spark.sql.execution.arrow.localRelationThreshold": "1m",
 }
 
-APPENDS = {
-    # An append of no rows is a commit like any other: it has a version and its words in the log.
-    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
-}
-"""On top, where rows are appended. A MERGE or DELETE without effect makes no version."""
-
 UPKEEP = {
     # The retention asked for is the retention used; the catalog refuses dangerous ones before they come here.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
@@ -81,4 +75,5 @@ INHERITED = ("fs.", "spark.hadoop.", "spark.sql.catalog.")
 FENCE_APP = "spark.databricks.delta.write.txnAppId"
 FENCE_VERSION = "spark.databricks.delta.write.txnVersion"
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+STAMP = (FENCE_APP, FENCE_VERSION, USER_METADATA)
 """What a statement without options (MERGE, DELETE, OPTIMIZE, RESTORE, CREATE) takes its fence and metadata from."""

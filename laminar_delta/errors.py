@@ -45,6 +45,7 @@ class ErrorCode(str, Enum):
     LOCKED = "locked"
     LOG_DAMAGED = "log-damaged"
     NOT_INSTALLED = "not-installed"
+    UNREACHABLE = "unreachable"
 
     def __str__(self) -> str:
         return self.value

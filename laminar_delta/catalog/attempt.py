@@ -6,13 +6,13 @@ its own; the commit says which parts it accepts, so a part that arrives late, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.chunks import checksum_over, chunk_rows, cut, tables_of
+from laminar_delta.catalog.chunks import Measured, chunk_rows, cut, tables_of
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.rows import SaveContext, offsets_table
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Row
     from laminar_delta.codec import StateSource
-    from laminar_delta.engine.base import Engine
+    from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
     from laminar_delta.model.manifest import CheckpointManifest
 
 
@@ -54,14 +54,15 @@ class Attempt:
 
     def metadata(self, operation: str, reason: str | None = None) -> dict[str, object]:
         """What a commit for this attempt says about itself in the log."""
+        return {"operation": operation, **self._member(), "reason": reason}
+
+    def _member(self) -> dict[str, object]:
         return {
-            "operation": operation,
             "pipeline": self.pipeline,
             "checkpoint": self.checkpoint_id,
             "attempt": self.attempt_id,
             "generation": self.generation,
             "owner": self.owner,
-            "reason": reason,
         }
 
     def to_dict(self) -> dict[str, object]:
@@ -69,9 +70,29 @@ class Attempt:
         return asdict(self)
 
 
+def shared_metadata(operation: str, attempts: Sequence[Attempt]) -> dict[str, object]:
+    """What a commit for several attempts says about itself: each is a member."""
+    if len(attempts) == 1:
+        return attempts[0].metadata(operation)
+    return {"operation": operation, "members": [attempt._member() for attempt in attempts]}
+
+
+def members(metadata: Metadata) -> list[Metadata]:
+    """What a commit says about each of the attempts it was for; the whole, where it was for one or for none."""
+    found = metadata.get("members")
+    if not isinstance(found, list):
+        return [metadata]
+    return [{**metadata, **member} for member in found if isinstance(member, dict)]
+
+
+def births(entry: HistoryEntry) -> list[Metadata]:
+    """What a commit to `manifests` says about each checkpoint it made. Only such a commit names an attempt there."""
+    return [said for said in members(entry.metadata) if "attempt" in said and "checkpoint" in said]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One staged append: what a manifest needs to know to accept it."""
+    """What one append staged for one attempt: what its manifest needs to know to accept it."""
 
     table: str
     part_id: str
@@ -80,33 +101,51 @@ class Part:
     digest: str
 
 
-def stage(engine: Engine, attempt: Attempt, table: str, rows: pa.Table, part_id: str) -> Part:
-    """Appends child rows of an attempt as one part."""
+def stage(engine: Engine, attempts: Sequence[Attempt], table: str, rows: pa.Table) -> dict[str, Part]:
+    """Appends child rows of attempts in one commit, as one part of each that has rows among them."""
+    part_id = new_attempt_id()
+    column = rows.column_names.index("part_id")
+    own = rows.set_column(column, "part_id", pa.array([part_id] * rows.num_rows, pa.string()))
+    plain = own.drop_columns([name for name in PAYLOADS if name in own.column_names]).to_pylist()
+    by_attempt: dict[str, list[Row]] = {}
+    for row in plain:
+        by_attempt.setdefault(row["attempt_id"], []).append(row)
+    staged = [attempt for attempt in attempts if attempt.attempt_id in by_attempt]
     made = engine.append(
-        table, rows, metadata=attempt.metadata("stage"), key={"attempt_id": attempt.attempt_id, "part_id": part_id}
+        table,
+        own,
+        metadata=shared_metadata("stage", staged),
+        key={"attempt_id": staged[0].attempt_id, "part_id": part_id},
     )
     assert made.version is not None
-    return Part(
-        table=table,
-        part_id=part_id,
-        version=made.version,
-        rows=rows.num_rows,
-        digest=rows_digest(rows.drop_columns([name for name in PAYLOADS if name in rows.column_names]).to_pylist()),
-    )
+    return {
+        attempt_id: Part(table=table, part_id=part_id, version=made.version, rows=len(found), digest=rows_digest(found))
+        for attempt_id, found in by_attempt.items()
+    }
 
 
 def stage_offsets(engine: Engine, attempt: Attempt, manifest: CheckpointManifest) -> list[Part]:
     """Stages the sources and reference tables of a manifest; nothing when it has none."""
-    if manifest.checkpoint_id != attempt.checkpoint_id:
-        raise InvalidInputError(
-            f"the manifest is of checkpoint {manifest.checkpoint_id}, the attempt of {attempt.checkpoint_id}",
-            expected=attempt.checkpoint_id,
-            found=manifest.checkpoint_id,
-        )
-    part_id = new_attempt_id()
-    context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id, generation=attempt.generation)
-    rows = offsets_table(manifest, context, part_id)
-    return [stage(engine, attempt, SOURCE_OFFSETS.name, rows, part_id)] if rows.num_rows else []
+    return stage_all_offsets(engine, [(attempt, manifest)])[0]
+
+
+def stage_all_offsets(engine: Engine, saves: Sequence[tuple[Attempt, CheckpointManifest]]) -> list[list[Part]]:
+    """The same for several manifests in one commit; the answer in their order."""
+    tables = []
+    for attempt, manifest in saves:
+        if manifest.checkpoint_id != attempt.checkpoint_id:
+            raise InvalidInputError(
+                f"the manifest is of checkpoint {manifest.checkpoint_id}, the attempt of {attempt.checkpoint_id}",
+                expected=attempt.checkpoint_id,
+                found=manifest.checkpoint_id,
+            )
+        context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id, generation=attempt.generation)
+        tables.append(offsets_table(manifest, context))
+    rows = pa.concat_tables(tables)
+    if not rows.num_rows:
+        return [[] for _ in saves]
+    parts = stage(engine, [attempt for attempt, _ in saves], SOURCE_OFFSETS.name, rows)
+    return [[parts[a.attempt_id]] if a.attempt_id in parts else [] for a, _ in saves]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +163,7 @@ class StagedState:
 
 def stage_state(engine: Engine, attempt: Attempt, states: Mapping[tuple[str, int], StateSource]) -> StagedState:
     """Streams operator state into `operator_snapshots`: never more than about one part of it is in memory."""
-    checksums: dict[tuple[str, int], str] = {}
-    lengths: dict[str, int] = {}
+    measured = Measured()
     fixed = {
         "pipeline": attempt.pipeline,
         "checkpoint_id": attempt.checkpoint_id,
@@ -137,16 +175,14 @@ def stage_state(engine: Engine, attempt: Attempt, states: Mapping[tuple[str, int
         for (operator, partition), source in states.items():
             cutter = cut(source)
             yield from chunk_rows(fixed, operator, partition, cutter)
-            checksums[operator, partition] = cutter.checksum
-            lengths[operator] = lengths.get(operator, 0) + cutter.length
+            measured.add(operator, partition, cutter)
 
-    parts = []
-    for table in tables_of(rows()):
-        part_id = new_attempt_id()
-        column = table.column_names.index("part_id")
-        own = table.set_column(column, "part_id", pa.array([part_id] * table.num_rows, pa.string()))
-        parts.append(stage(engine, attempt, OPERATOR_SNAPSHOTS.name, own, part_id))
-    return StagedState(parts=tuple(parts), checksum=checksum_over(checksums), checksums=checksums, lengths=lengths)
+    parts = [
+        stage(engine, [attempt], OPERATOR_SNAPSHOTS.name, table)[attempt.attempt_id] for table in tables_of(rows())
+    ]
+    return StagedState(
+        parts=tuple(parts), checksum=measured.checksum, checksums=measured.checksums, lengths=measured.lengths
+    )
 
 
 def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:

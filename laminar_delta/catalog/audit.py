@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.attempt import members
 from laminar_delta.catalog.tables import TABLES
 
 if TYPE_CHECKING:
-    from laminar_delta.engine.base import Engine, HistoryEntry
+    from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One commit."""
+    """One commit, as far as it was for one pipeline: a commit shared by several has an entry for each."""
 
     table: str
     version: int
@@ -30,13 +31,17 @@ class AuditEntry:
 
 def audit(engine: Engine, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
     """The commits the logs still tell of, newest first; of one pipeline, if named. `limit` is per table."""
-    entries = [_entry(spec.name, commit) for spec in TABLES for commit in engine.history(spec.name, limit=limit)]
+    entries = [
+        _entry(spec.name, commit, said)
+        for spec in TABLES
+        for commit in engine.history(spec.name, limit=limit)
+        for said in members(commit.metadata)
+    ]
     chosen = [entry for entry in entries if pipeline is None or entry.pipeline == pipeline]
     return sorted(chosen, key=lambda entry: (entry.timestamp_ms, entry.table, entry.version), reverse=True)
 
 
-def _entry(table: str, commit: HistoryEntry) -> AuditEntry:
-    said = commit.metadata
+def _entry(table: str, commit: HistoryEntry, said: Metadata) -> AuditEntry:
     return AuditEntry(
         table=table,
         version=commit.version,

@@ -20,7 +20,8 @@ from laminar_delta.model.manifest import (
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.writer import Saved, Writer
+    from laminar_delta.catalog.committing import Saved
+    from laminar_delta.catalog.saving import SavingWriter
     from laminar_delta.codec import StateSource
 
 
@@ -31,7 +32,7 @@ INLINE_STATE_BYTES = 16 << 10
 class CheckpointBuilder:
     """A checkpoint in the making. Nothing of it is visible before `commit`."""
 
-    def __init__(self, writer: Writer, checkpoint_id: int, epoch: int) -> None:
+    def __init__(self, writer: SavingWriter, checkpoint_id: int, epoch: int) -> None:
         self._writer = writer
         self._done = False
         self._sources: dict[str, ConnectorCheckpoint] = {}

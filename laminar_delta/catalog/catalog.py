@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.audit import AuditEntry, audit
+from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress, maintain
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import MANIFESTS, TABLES
@@ -80,11 +81,42 @@ class Catalog:
             takeover: Also from a holder that has not let go; otherwise that is `ConflictError` naming it.
             vnode_count: Into how many virtual nodes the pipeline divides its state, to be kept with each checkpoint.
         """
-        if self.versions is not None:
-            raise SessionStateError("a catalog as it was cannot be written", next_step="Write to the catalog as it is.")
+        self._check_now("written")
         name = validate_pipeline_name(pipeline)
         held = generations.take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
         return Writer(self.engine, held, vnode_count=vnode_count)
+
+    def maintain(
+        self,
+        policy: MaintenancePolicy | None = None,
+        *,
+        owner: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport:
+        """Removes what was retired long enough ago, compacts, shortens the logs, deletes unused files. Run it daily.
+
+        Safe beside running saves, on any machine that reaches the catalog. On an object store the process that saves should do
+        it between two saves: deletes lose against a stream of appends.
+
+        Args:
+            policy: What to do; by default a day's grace, compaction where it pays, VACUUM behind the healing window.
+            owner: Who, for the audit.
+            dry_run: Only tell what would be done.
+            progress: Is told what comes next.
+        """
+        self._check_now("maintained")
+        return maintain(
+            self.engine,
+            policy or MaintenancePolicy(),
+            owner=owner or default_owner(),
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def _check_now(self, done: str) -> None:
+        if self.versions is not None:
+            raise SessionStateError(f"a catalog as it was cannot be {done}", next_step="Use the catalog as it is.")
 
     def close(self) -> None:
         """Lets go of what the engine holds."""

@@ -6,17 +6,18 @@ reached only through that row: by pipeline, checkpoint and attempt, and only the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import children_digest
 from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.rows import manifest_from_rows
-from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS
+from laminar_delta.catalog.statuses import current_statuses
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError
-from laminar_delta.model.status import SinkCommitKind, SinkCommitStatus
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -41,10 +42,12 @@ class CheckpointHead:
     state_pipeline: str | None = None
 
     @property
-    def needs(self) -> list[int]:
-        """Checkpoints of the same pipeline that must stay as long as this one does."""
-        state = self.state_checkpoint_id if self.state_pipeline in (None, self.pipeline) else None
-        return [number for number in (self.parent_id, state) if number is not None]
+    def needs(self) -> list[tuple[str, int]]:
+        """Checkpoints, by pipeline and id, whose rows must stay as long as this one does."""
+        needed = [] if self.parent_id is None else [(self.pipeline, self.parent_id)]
+        if self.state_pipeline is not None and self.state_checkpoint_id is not None:
+            needed.append((self.state_pipeline, self.state_checkpoint_id))
+        return needed
 
 
 _HEAD_COLUMNS = [field.name for field in fields(CheckpointHead)]
@@ -52,11 +55,15 @@ _HEAD_COLUMNS = [field.name for field in fields(CheckpointHead)]
 
 def heads(reading: Reading, pipeline: str) -> list[CheckpointHead]:
     """The visible checkpoints of a pipeline, ascending by id."""
-    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=_HEAD_COLUMNS)
+    found = all_heads(reading, col("pipeline").eq(pipeline))
     gone = standing(reading, pipeline).retired
-    return sorted(
-        (CheckpointHead(**row) for row in rows if row["checkpoint_id"] not in gone), key=lambda head: head.checkpoint_id
-    )
+    return [head for head in found if head.checkpoint_id not in gone]
+
+
+def all_heads(reading: Reading, where: Predicate) -> list[CheckpointHead]:
+    """All checkpoints that have a row, retired or not, ascending by pipeline and id."""
+    rows = reading.rows(MANIFESTS, where=where, columns=_HEAD_COLUMNS)
+    return sorted((CheckpointHead(**row) for row in rows), key=lambda head: (head.pipeline, head.checkpoint_id))
 
 
 def manifest_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
@@ -94,7 +101,7 @@ def child_rows(
     parts = [part for child in row["children"] if child["table"] == table for part in child["parts"]]
     if not parts:
         return []
-    own = _children(row) & col("part_id").is_in(parts)
+    own = owned_by(row, BY_NAME[table]) & col("part_id").is_in(parts)
     return reading.rows(BY_NAME[table], where=own if where is None else own & where, columns=columns)
 
 
@@ -122,51 +129,3 @@ def children_problem(child: Row, rows: list[Row]) -> tuple[str, str] | None:
     if children_digest(rows) != child["digest"]:
         return "children-changed", f"{child['table']} holds other rows than were saved"
     return None
-
-
-def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:
-    """The status of each exactly-once sink: as saved, unless changed since."""
-    statuses = {sink["name"]: _status(sink) for sink in row["sinks"] if sink["status"] is not None}
-    if not row["sinks"]:
-        return statuses
-    changes = reading.rows_despite_rot(
-        SINK_STATUSES,
-        where=_children(row),
-        columns=["sink", "status", "error", "generation", "ordinal"],
-        # A change that is missed leaves a sink Pending, which makes recovery fall back: never the other way round.
-        exact=False,
-    )
-    return {**statuses, **derived_statuses(changes)}
-
-
-def derived_statuses(changes: Iterable[Row]) -> dict[str, SinkCommitStatus]:
-    """The current status per sink: Committed wins for good, else the highest generation and ordinal; never the clock."""
-    best: dict[str, Row] = {}
-    for change in changes:
-        known = best.get(change["sink"])
-        if known is None or _rank(change) > _rank(known):
-            best[change["sink"]] = change
-    return {sink: _status(change) for sink, change in best.items()}
-
-
-def _status(entry: Row) -> SinkCommitStatus:
-    try:
-        return SinkCommitStatus(kind=SinkCommitKind(entry["status"]), message=entry["error"])
-    except ValueError as error:
-        raise CorruptionError(
-            f"there is no sink status {entry['status']!r} with the message {entry['error']!r}",
-            expected=[kind.value for kind in SinkCommitKind],
-            found=entry["status"],
-        ) from error
-
-
-def _rank(change: Row) -> tuple[bool, int, int]:
-    return change["status"] == SinkCommitKind.COMMITTED.value, change["generation"], change["ordinal"]
-
-
-def _children(row: Row) -> Predicate:
-    return (
-        col("pipeline").eq(row["pipeline"])
-        & col("checkpoint_id").eq(row["checkpoint_id"])
-        & col("attempt_id").eq(row["attempt_id"])
-    )

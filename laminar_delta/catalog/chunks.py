@@ -6,6 +6,7 @@ A chunk is verified by itself, so a read never hands out bytes that were not the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,35 @@ def chunk_rows(fixed: Row, operator: str, partition: int, cutter: BlockCutter) -
 def cut(data: StateSource) -> BlockCutter:
     """A state being cut into chunks; once at its end it knows the state's length and checksum."""
     return BlockCutter(data, block_bytes=CHUNK_BYTES)
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a manifest says of the states it was saved with: lengths per operator, and a checksum over all of them."""
+
+    checksums: dict[tuple[str, int], str] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, states: Mapping[tuple[str, int], StateSource]) -> Measured:
+        """Measures states without storing them, to compare with some that are stored."""
+        measured = cls()
+        for (operator, partition), source in states.items():
+            cutter = cut(source)
+            for _ in cutter:
+                pass
+            measured.add(operator, partition, cutter)
+        return measured
+
+    def add(self, operator: str, partition: int, cutter: BlockCutter) -> None:
+        """Takes note of a state that was cut to its end."""
+        self.checksums[operator, partition] = cutter.checksum
+        self.lengths[operator] = self.lengths.get(operator, 0) + cutter.length
+
+    @property
+    def checksum(self) -> str:
+        """Over all of them."""
+        return checksum_over(self.checksums)
 
 
 def checksum_over(states: Mapping[tuple[str, int], str]) -> str:

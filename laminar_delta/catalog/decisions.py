@@ -1,18 +1,23 @@
-"""Decisions on checkpoints: pinned, released, retired, restored, abandoned, each a row that stands in one order.
+"""Decisions on checkpoints, rows in one order: pinned, released, retired, restored, removed, abandoned, resumed.
 
 Decisions of a pipeline are numbered without a gap. A row with the next number is committed under a fence of its own, so two who
 decide at once cannot both have it: the loser reads what the winner decided and decides again. No clock and no lock is asked.
+
+What a decision means follows from those before it. `removed` is maintenance's word, given before it deletes any row: from then
+on nobody restores. `resumed` is a writer's, when it has chosen where to go on: what an older generation abandons after that is
+void, because its successor may be going on from exactly there.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
@@ -21,13 +26,16 @@ from laminar_delta.errors import ConflictError, FencedError
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
 
 RETIRED = "retired"
 RESTORED = "restored"
 PINNED = "pinned"
 RELEASED = "released"
+REMOVED = "removed"
 ABANDONED = "abandoned"
+RESUMED = "resumed"
 
 _TRIES = 100
 """Races lost in a row before giving up: each means that another decision was made."""
@@ -37,7 +45,8 @@ _TRIES = 100
 class Decision:
     """One decision to make."""
 
-    checkpoint_id: int
+    checkpoint_id: int | None
+    """None only for a writer that resumed from nothing."""
     word: str
     reason: str | None = None
 
@@ -46,36 +55,58 @@ class Decision:
 class Standing:
     """What was decided on a pipeline's checkpoints so far."""
 
-    last: int
+    last: int = 0
     """The number of the last decision."""
-    retired: frozenset[int]
-    pinned: frozenset[int]
-    abandoned: frozenset[int]
+    retired: frozenset[int] = frozenset()
+    """Not visible; those removed included."""
+    removed: frozenset[int] = frozenset()
+    """Retired for good: their rows are being deleted, or are gone."""
+    pinned: frozenset[int] = frozenset()
+    abandoned: frozenset[int] = frozenset()
+    resumed_by: int = 0
+    """The newest generation that chose where to go on."""
+    retired_at: Mapping[int, dt.datetime] = field(default_factory=dict)
+    """When each retired checkpoint was retired."""
 
 
 def standing(reading: Reading, pipeline: str) -> Standing:
-    """The decisions of a pipeline, replayed in their order."""
+    """The decisions of a pipeline, replayed in their order.
+
+    Raises:
+        CorruptionError: A decision is not the one that was made, and no earlier version of the table has it.
+    """
     rows = reading.rows_despite_rot(
-        RETENTION,
-        where=col("pipeline").eq(pipeline),
-        columns=["checkpoint_id", "ordinal", "decision"],
-        exact=True,
+        RETENTION, where=col("pipeline").eq(pipeline), exact=True, intact=lambda row: digest_of(row) == row["digest"]
     )
-    marks: dict[str, set[int]] = {RETIRED: set(), PINNED: set(), ABANDONED: set()}
+    marks: dict[str, set[int]] = {RETIRED: set(), PINNED: set(), ABANDONED: set(), REMOVED: set()}
+    retired_at: dict[int, dt.datetime] = {}
+    resumed_by = 0
     for row in sorted(rows, key=lambda row: row["ordinal"]):
         word, number = row["decision"], row["checkpoint_id"]
-        if word in marks:
-            marks[word].add(number)
-        elif word == RESTORED:
+        if word == RESUMED:
+            resumed_by = max(resumed_by, row["generation"])
+        elif word == RESTORED and number not in marks[REMOVED]:
             marks[RETIRED].discard(number)
         elif word == RELEASED:
             marks[PINNED].discard(number)
+        elif word in marks and (word != ABANDONED or row["generation"] >= resumed_by):
+            marks[word].add(number)
+            if word == RETIRED:
+                retired_at[number] = row["decided_at"]
     return Standing(
         last=max((row["ordinal"] for row in rows), default=0),
         retired=frozenset(marks[RETIRED]),
+        removed=frozenset(marks[REMOVED]),
         pinned=frozenset(marks[PINNED]),
         abandoned=frozenset(marks[ABANDONED]),
+        resumed_by=resumed_by,
+        retired_at={number: moment for number, moment in retired_at.items() if number in marks[RETIRED]},
     )
+
+
+def digest_of(row: Row) -> str:
+    """The digest a decision's row carries: a byte that rots in it must not retire another checkpoint."""
+    return row_digest(row, without=["digest"])
 
 
 def decide(
@@ -110,6 +141,7 @@ def decide(
             }
             for number, decision in enumerate(chosen, 1)
         ]
+        rows = [{**row, "digest": digest_of(row)} for row in rows]
         metadata = {
             "operation": "decide",
             "pipeline": pipeline,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from laminar_delta.catalog.attempt import births
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
@@ -99,6 +100,14 @@ def find_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
     return next((row for row in found.rows if row["checkpoint_id"] == checkpoint_id), None)
 
 
+def highest_epoch(reading: Reading, pipeline: str) -> int:
+    """The highest epoch any checkpoint of a pipeline has, visible or not; 0 without one."""
+    found = find_rows(reading, pipeline)
+    # A lost manifest does not tell its epoch; unless callers number epochs themselves, it is the id.
+    epochs: list[int] = [row["epoch"] for row in found.rows]
+    return max([0, *epochs, *(lost.checkpoint_id for lost in found.lost)])
+
+
 def as_saved(reading: Reading, row: Row) -> Reading:
     """The child tables as they were right after a checkpoint's last part."""
     for child in row["children"]:
@@ -133,10 +142,11 @@ def _committed(reading: Reading, pipeline: str, found: FoundRows) -> dict[int, i
     newest = reading.versions.get(MANIFESTS.name)
     committed: dict[int, int] = {}
     for entry in history:
-        number = entry.metadata.get("checkpoint")
-        is_save = entry.metadata.get("operation") == "save" and entry.metadata.get("pipeline") == pipeline
-        if is_save and isinstance(number, int) and (newest is None or entry.version <= newest):
-            committed[number] = entry.version
+        if newest is not None and entry.version > newest:
+            continue
+        for born in births(entry):
+            if born.get("pipeline") == pipeline and isinstance(number := born["checkpoint"], int):
+                committed[number] = entry.version
     if history and history[-1].version > 0:
         found.notes.append(f"the log of manifests reaches back to version {history[-1].version} only")
     return committed

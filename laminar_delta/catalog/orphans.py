@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
+from laminar_delta.catalog.attempt import births
 from laminar_delta.catalog.generations import Generation
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.removal import delete_rows
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -28,9 +29,6 @@ CHILD_TABLES = (SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS)
 
 ATTEMPTS_PER_DELETE = 200
 """How many attempts one commit removes: keeps its condition short."""
-
-_TRIES = 20
-"""How often a removal is tried. Only on an object store can appends come between, each of them a commit of somebody else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -89,8 +87,8 @@ def _fence_off(engine: Engine, newest: Generation, owner: str) -> None:
 def _committed(engine: Engine, pipeline: str) -> set[object]:
     """The attempts that have a manifest row, or had one as far as the log tells: a lost row makes nobody an orphan."""
     rows = Reading(engine).rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=["attempt_id"])
-    saves = (entry.metadata for entry in engine.history(MANIFESTS.name) if entry.metadata.get("operation") == "save")
-    return {row["attempt_id"] for row in rows} | {said.get("attempt") for said in saves}
+    told = {born["attempt"] for entry in engine.history(MANIFESTS.name) for born in births(entry)}
+    return {row["attempt_id"] for row in rows} | told
 
 
 def _attempts(engine: Engine, spec: TableSpec, pipeline: str) -> list[Orphan]:
@@ -108,14 +106,7 @@ def _delete(engine: Engine, spec: TableSpec, pipeline: str, orphans: Sequence[Or
         & col("attempt_id").is_in(orphan.attempt_id for orphan in orphans)
     )
     metadata = {"operation": "remove-orphans", "pipeline": pipeline, "attempts": len(orphans), "owner": owner}
-    for _ in range(_TRIES):
-        try:
-            engine.delete(spec.name, where, metadata=metadata)
-        except ConflictError as conflict:
-            last = conflict
-        else:
-            return
-    raise last
+    delete_rows(engine, spec, where, metadata=metadata)
 
 
 def _distinct(numbers: Iterable[int]) -> list[int]:

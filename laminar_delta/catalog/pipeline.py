@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.needs import restore_needed, used_elsewhere
 from laminar_delta.catalog.orphans import Orphan, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
@@ -90,14 +91,18 @@ class Pipeline:
         def choose(seen: Standing) -> list[Decision]:
             nonlocal made
             resumable = newest_delivered(self.reading, self.name, seen)
-            made = plan(self.list(), seen, policy, now_ms=now_ms(), resumable=resumable)
+            used = used_elsewhere(self.reading, self.name)
+            made = plan(self.list(), seen, policy, now_ms=now_ms(), resumable=resumable, used=used)
             return [Decision(checkpoint_id=number, word=RETIRED, reason="pruned") for number in made.retire]
 
         if dry_run:
             choose(standing(self.reading, self.name))
         else:
             self._check_writable()
-            decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+            who = owner or default_owner()
+            if decide(self.reading.engine, self.name, choose, owner=who):
+                # A save meanwhile may have come to need some of them.
+                made = made.without(restore_needed(self.reading.engine, self.name, owner=who))
         return made
 
     def remove_orphans(self, *, aborted: Collection[str] = (), owner: str | None = None) -> tuple[Orphan, ...]:
@@ -116,6 +121,12 @@ class Pipeline:
         manifest_row(self.reading, self.name, checkpoint_id)
 
         def choose(seen: Standing) -> list[Decision]:
+            if checkpoint_id in seen.removed:
+                raise NotFoundError(
+                    f"checkpoint {checkpoint_id} of pipeline {self.name!r} is removed",
+                    expected=checkpoint_id,
+                    next_step="See `list` for those there are: maintenance took it after the grace period.",
+                )
             if checkpoint_id not in seen.retired:
                 return []
             return [Decision(checkpoint_id=checkpoint_id, word=RESTORED, reason=reason)]

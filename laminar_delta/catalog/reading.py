@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, ErrorCode, LaminarDeltaError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_COMPACTION = "OPTIMIZE"
+STATE_TABLES = (OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name)
+"""Where operator state is; checkpoints derived from one another share it."""
+
+COMPACTION = "OPTIMIZE"
 """Delta's word for a commit that rewrote files without changing rows; all engines use it."""
 
 
@@ -34,32 +39,57 @@ class Reading:
         return self.engine.read(spec.name, columns=columns, where=where, version=version).to_pylist()
 
     def rows_despite_rot(
-        self, spec: TableSpec, *, where: Predicate | None = None, columns: Sequence[str] | None = None, exact: bool
+        self,
+        spec: TableSpec,
+        *,
+        where: Predicate | None = None,
+        exact: bool,
+        intact: Callable[[Row], bool],
     ) -> list[Row]:
         """Like `rows`; where a file has rotted, from before the compaction that wrote it, as far as the log reaches back.
 
         Args:
             spec: The table.
             where: Which rows.
-            columns: Which columns.
-            exact: Only from a version that certainly has the same rows. Otherwise rows of later appends may be missing.
+            exact: Only from a version that certainly has the same rows, or `CorruptionError`. Otherwise rows of later appends
+                may be missing, and as a last resort those that are not intact are left out.
+            intact: Whether a row is as it was written.
         """
+        problem: LaminarDeltaError
+        sound: list[Row] | None = None
         try:
-            return self.rows(spec, where=where, columns=columns)
-        except (StorageError, CorruptionError):
-            for version in self._before_compactions(spec, exact=exact):
-                try:
-                    return self.with_version(spec.name, version).rows(spec, where=where, columns=columns)
-                except (StorageError, CorruptionError, NotFoundError):
-                    continue
-            raise
+            rows = self.rows(spec, where=where)
+            sound = [row for row in rows if intact(row)]
+            if len(sound) == len(rows):
+                return sound
+            problem = CorruptionError(
+                f"{len(rows) - len(sound)} rows of table {spec.name!r} are not as they were written",
+                expected=len(rows),
+                found=len(sound),
+                next_step="Restore the table's files from a backup.",
+                details={"table": spec.name},
+            )
+        except (StorageError, CorruptionError) as error:
+            raise_unless_damage(error)
+            problem = error
+        for version in self._before_compactions(spec, exact=exact):
+            try:
+                rows = self.with_version(spec.name, version).rows(spec, where=where)
+            except (StorageError, CorruptionError, NotFoundError) as error:
+                raise_unless_damage(error)
+                continue
+            if all(intact(row) for row in rows):
+                return rows
+        if sound is not None and not exact:
+            return sound
+        raise problem
 
     def _before_compactions(self, spec: TableSpec, *, exact: bool) -> Iterator[int]:
         newest = self.versions.get(spec.name)
         for entry in self.engine.history(spec.name):
             if newest is not None and entry.version > newest:
                 continue
-            if entry.operation == _COMPACTION:
+            if entry.operation == COMPACTION:
                 yield entry.version - 1
             elif exact:
                 return
@@ -67,3 +97,19 @@ class Reading:
     def with_version(self, table: str, version: int) -> Reading:
         """The same, with one table read at another version."""
         return Reading(self.engine, {**self.versions, table: version})
+
+
+def owned_by(row: Row, spec: TableSpec) -> Predicate:
+    """Where a checkpoint's rows of a child table are: under its own attempt; state under that of whose it uses."""
+    prefix = "state_" if spec.name in STATE_TABLES and row.get("state_attempt_id") is not None else ""
+    return (
+        col("pipeline").eq(row[f"{prefix}pipeline"])
+        & col("checkpoint_id").eq(row[f"{prefix}checkpoint_id"])
+        & col("attempt_id").eq(row[f"{prefix}attempt_id"])
+    )
+
+
+def raise_unless_damage(error: LaminarDeltaError) -> None:
+    """Raises an error that tells nothing about the data: storage that does not answer now may have it whole later."""
+    if error.code is ErrorCode.UNREACHABLE:
+        raise error

@@ -7,19 +7,23 @@ heals what someone deleted or overwrote later. A table that cannot be read is an
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.checkpoints import current_statuses, load_manifest
-from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.checkpoints import load_manifest
+from laminar_delta.catalog.decisions import ABANDONED, RESUMED, Decision, Standing, decide, standing
+from laminar_delta.catalog.generations import check_held
 from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.rows import created_at
+from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.ids import new_attempt_id
 from laminar_delta.model.manifest import now_ms
@@ -27,10 +31,14 @@ from laminar_delta.model.report import HealedRows, RecoveryReport, SkippedCheckp
 from laminar_delta.model.status import SinkCommitKind
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.decisions import Standing
+    from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
+
+
+_TRIES = 20
+"""Choices made anew because the one before was abandoned or retired meanwhile."""
 
 
 class FailedSinks(str, Enum):
@@ -153,6 +161,52 @@ class Walk:
         self.skipped.append(
             SkippedCheckpoint(checkpoint_id=row["checkpoint_id"], reason=reason, findings=tuple(findings))
         )
+
+
+def resume(
+    reading: Reading,
+    held: Generation,
+    *,
+    failed_sinks: FailedSinks,
+    pipeline_hash: int | None,
+    check: Callable[[RecoveryReport], None] | None,
+) -> RecoveryReport:
+    """A writer's recovery: what it chooses and what it passes over is decided for good, against late words of its forerunner.
+
+    See `Writer.recover`. It goes by what was decided until its own decision: when the forerunner still abandoned the
+    checkpoint chosen, the choice is made again.
+    """
+    for _ in range(_TRIES):
+        report = Walk(reading, held.pipeline, failed_sinks, pipeline_hash).run(generation=held.number)
+        if check is not None:
+            check(report)
+        if _decided(reading.engine, held, report):
+            return store(reading.engine, report, held.owner)
+    raise ConflictError(f"pipeline {held.pipeline!r}: what recovery chose was abandoned {_TRIES} times in a row")
+
+
+def _decided(engine: Engine, held: Generation, report: RecoveryReport) -> bool:
+    """Records the choice and what was passed over; whether the choice still stood."""
+    stood = True
+
+    def choose(seen: Standing) -> list[Decision]:
+        nonlocal stood
+        check_held(engine, held)
+        stood = report.chosen_id not in seen.abandoned | seen.retired
+        if not stood:
+            return []
+        reason = f"passed over by recovery under generation {held.number}"
+        passed_over = [
+            Decision(checkpoint_id=skipped.checkpoint_id, word=ABANDONED, reason=reason)
+            for skipped in report.skipped
+            if skipped.checkpoint_id not in seen.abandoned
+        ]
+        # Also when nothing was passed over: from here on the forerunner's abandonments are void.
+        resumed = [] if seen.resumed_by >= held.number else [Decision(checkpoint_id=report.chosen_id, word=RESUMED)]
+        return [*resumed, *passed_over]
+
+    decide(engine, held.pipeline, choose, owner=held.owner, generation=held.number)
+    return stood
 
 
 def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | None:

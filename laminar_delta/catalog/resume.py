@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import current_statuses
 from laminar_delta.catalog.healing import find_row, find_rows
 from laminar_delta.catalog.reconcile import Action, ReconcileReport, Reconciliation, SinkAnswer
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step, raised
+from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.errors import CorruptionError, SessionStateError, StorageError
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -121,14 +121,6 @@ class Resumption:
                     if status.is_committed:
                         shown[name] = (*shown.get(name, ()), row["epoch"])
         return shown
-
-
-def highest_epoch(reading: Reading, pipeline: str) -> int:
-    """The highest epoch any checkpoint of a pipeline has, visible or not; 0 without one."""
-    found = find_rows(reading, pipeline)
-    # A lost manifest does not tell its epoch; unless callers number epochs themselves, it is the id.
-    epochs: list[int] = [row["epoch"] for row in found.rows]
-    return max([0, *epochs, *(lost.checkpoint_id for lost in found.lost)])
 
 
 def is_delivered(reading: Reading, pipeline: str, checkpoint_id: int) -> bool:

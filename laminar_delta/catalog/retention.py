@@ -6,10 +6,11 @@ sinks have, a pinned one, or one that a checkpoint that stays needs: the parent 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.needs import followed
 from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ class RetentionPlan:
     """Ascending."""
     keep: tuple[Kept, ...]
 
+    def without(self, restored: Collection[int]) -> RetentionPlan:
+        """What is left of the plan when some that it retired had to be restored."""
+        back = [Kept(checkpoint_id=number, reason="needed meanwhile") for number in self.retire if number in restored]
+        return RetentionPlan(
+            retire=tuple(number for number in self.retire if number not in restored),
+            keep=tuple(sorted([*self.keep, *back], key=lambda kept: kept.checkpoint_id)),
+        )
+
 
 def plan(
     heads: Sequence[CheckpointHead],
@@ -58,6 +67,7 @@ def plan(
     *,
     now_ms: int,
     resumable: int | None = None,
+    used: Mapping[int, str] | None = None,
 ) -> RetentionPlan:
     """Decides on the visible checkpoints of one pipeline.
 
@@ -67,6 +77,7 @@ def plan(
         policy: What to keep.
         now_ms: What time it is.
         resumable: The checkpoint that recovery goes back to: while a sink is down, older than all that the policy keeps.
+        used: Those that other pipelines use, and which do.
     """
     visible = sorted((head for head in heads if head.checkpoint_id not in seen.retired), key=lambda h: h.checkpoint_id)
     reasons: dict[int, str] = {}
@@ -81,7 +92,9 @@ def plan(
             reasons[head.checkpoint_id] = f"one of the last {policy.keep_last}"
         elif policy.keep_for_ms is not None and now_ms - head.timestamp_ms < policy.keep_for_ms:
             reasons[head.checkpoint_id] = f"younger than {policy.keep_for_ms} ms"
-    _keep_what_is_needed(visible, reasons)
+        elif used and head.checkpoint_id in used:
+            reasons[head.checkpoint_id] = used[head.checkpoint_id]
+    reasons = followed(visible, reasons)
     return RetentionPlan(
         retire=tuple(head.checkpoint_id for head in visible if head.checkpoint_id not in reasons),
         keep=tuple(
@@ -90,15 +103,3 @@ def plan(
             if head.checkpoint_id in reasons
         ),
     )
-
-
-def _keep_what_is_needed(visible: Iterable[CheckpointHead], reasons: dict[int, str]) -> None:
-    """Follows what kept checkpoints refer to, however long the chain."""
-    by_id = {head.checkpoint_id: head for head in visible}
-    todo = list(reasons)
-    while todo:
-        head = by_id[todo.pop()]
-        for needed in head.needs:
-            if needed in by_id and needed not in reasons:
-                reasons[needed] = f"needed by {head.checkpoint_id}"
-                todo.append(needed)

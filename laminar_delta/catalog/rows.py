@@ -36,6 +36,22 @@ TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """What a derived checkpoint says of where it comes from."""
+
+    how: str
+    from_pipeline: str
+    from_id: int
+    over_id: int | None
+    """The newest checkpoint of its pipeline when it was derived: what undoing goes back to."""
+    reason: str
+    state: tuple[str, int, str] | None = None
+    """Pipeline, checkpoint and attempt whose state rows it uses; None when there are none."""
+    children: tuple[Mapping[str, object], ...] = ()
+    """The `children` entries of those rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaveContext:
     """What a saved manifest carries beyond its own fields: who saved it, as which attempt, with which children."""
 
@@ -45,9 +61,7 @@ class SaveContext:
     ordinal: int = 0
     external_id: str | None = None
     vnode_count: int | None = None
-    state_pipeline: str | None = None
-    state_checkpoint_id: int | None = None
-    state_attempt_id: str | None = None
+    lineage: Lineage | None = None
     children: tuple[Mapping[str, object], ...] = ()
     content_digest: str | None = None
 
@@ -62,14 +76,14 @@ def manifest_table(rows: Iterable[tuple[CheckpointManifest, SaveContext]]) -> pa
     return pa.Table.from_pylist([_manifest_row(m, context) for m, context in rows], schema=MANIFESTS.schema)
 
 
-def offsets_table(manifest: CheckpointManifest, context: SaveContext, part_id: str) -> pa.Table:
-    """The rows of `source_offsets` for one manifest, under one part."""
+def offsets_table(manifest: CheckpointManifest, context: SaveContext) -> pa.Table:
+    """The rows of `source_offsets` for one manifest; staging says under which part."""
     fixed = {
         "pipeline": context.pipeline,
         "checkpoint_id": manifest.checkpoint_id,
         "attempt_id": context.attempt_id,
         "generation": context.generation,
-        "part_id": part_id,
+        "part_id": None,
     }
     rows = [
         {
@@ -161,11 +175,23 @@ def _manifest_row(manifest: CheckpointManifest, context: SaveContext) -> Row:
             entry for name, records in manifest.inflight_data.items() for entry in _inflight_entries(name, records)
         ],
         "state_checksum": manifest.state_checksum,
-        "state_pipeline": context.state_pipeline,
-        "state_checkpoint_id": context.state_checkpoint_id,
-        "state_attempt_id": context.state_attempt_id,
+        **_lineage(context.lineage),
         "children": [dict(child) for child in context.children],
         "content_digest": context.content_digest,
+    }
+
+
+def _lineage(lineage: Lineage | None) -> Row:
+    pipeline, number, attempt = (lineage.state if lineage is not None else None) or (None, None, None)
+    return {
+        "state_pipeline": pipeline,
+        "state_checkpoint_id": number,
+        "state_attempt_id": attempt,
+        "derived_how": lineage.how if lineage is not None else None,
+        "derived_from_pipeline": lineage.from_pipeline if lineage is not None else None,
+        "derived_from_id": lineage.from_id if lineage is not None else None,
+        "derived_over_id": lineage.over_id if lineage is not None else None,
+        "derived_reason": lineage.reason if lineage is not None else None,
     }
 
 

@@ -108,10 +108,15 @@ MANIFESTS = _spec(
         "state_pipeline": TEXT,
         "state_checkpoint_id": NUMBER,
         "state_attempt_id": TEXT,
+        "derived_how": TEXT,
+        "derived_from_pipeline": TEXT,
+        "derived_from_id": NUMBER,
+        "derived_over_id": NUMBER,
+        "derived_reason": TEXT,
         "children": pa.list_(_CHILDREN),
         "content_digest": TEXT,
     },
-    stats="pipeline,checkpoint_id,epoch,timestamp_ms,attempt_id,generation",
+    stats="pipeline,checkpoint_id,epoch,timestamp_ms,attempt_id,generation,state_pipeline",
 )
 
 SOURCE_OFFSETS = _spec(
@@ -148,6 +153,7 @@ SINK_STATUSES = _spec(
         "ordinal": NUMBER,
         "changed_at": MOMENT,
         "changed_by": TEXT,
+        "digest": TEXT,
     },
     stats="pipeline,checkpoint_id,attempt_id",
 )
@@ -233,7 +239,7 @@ WRITERS = _spec(
 
 RETENTION = _spec(
     "retention",
-    "One row is one decision on one checkpoint: pinned, released, retired, restored, abandoned",
+    "One row is one decision: pinned, released, retired, restored, removed, abandoned, resumed",
     {
         "pipeline": TEXT,
         "checkpoint_id": NUMBER,
@@ -244,6 +250,7 @@ RETENTION = _spec(
         "generation": NUMBER,
         "decided_at": MOMENT,
         "decided_by": TEXT,
+        "digest": TEXT,
     },
     stats="pipeline,checkpoint_id,ordinal,decision_id",
 )

@@ -82,7 +82,7 @@ def test_a_plan_never_takes_what_something_that_stays_needs(
         )
         for number, parent in enumerate(parents, 1)
     ]
-    seen = Standing(last=0, retired=frozenset(retired), pinned=frozenset(pinned), abandoned=frozenset())
+    seen = Standing(retired=frozenset(retired), pinned=frozenset(pinned))
     made = plan(heads, seen, RetentionPolicy(keep_last=keep), now_ms=0)
     visible = {head.checkpoint_id for head in heads} - retired
     kept = {k.checkpoint_id for k in made.keep}

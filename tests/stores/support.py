@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import laminar_delta as ld
+from laminar_delta.catalog.statuses import digest_of
 from laminar_delta.catalog.tables import SINK_STATUSES
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.engine.request import TableSpec
@@ -51,6 +52,7 @@ def spoil_status(catalog: ld.Catalog, number: int) -> None:
     """A status that no version of ours ever wrote, which no earlier version of a table makes good."""
     (status,) = catalog.engine.read(SINK_STATUSES.name, where=col("checkpoint_id").eq(number)).to_pylist()
     rotten = {**status, "status": "Delivered?", "ordinal": status["ordinal"] + 1}
+    rotten["digest"] = digest_of(rotten)
     catalog.engine.append(SINK_STATUSES.name, pa.Table.from_pylist([rotten], schema=SINK_STATUSES.schema))
 
 

@@ -187,7 +187,8 @@ def test_what_a_store_left_behind_does_not_come_back(open_store: StoreOpener, ca
     assert _skipped(store) == (1, [2])
     assert catalog.engine.read(RETENTION.name).num_rows == 0
     store.save(with_sinks(3, a=PENDING))
-    (decision,) = catalog.engine.read(RETENTION.name).to_pylist()
+    resumed, decision = sorted(catalog.engine.read(RETENTION.name).to_pylist(), key=lambda row: row["ordinal"])
+    assert (resumed["decision"], resumed["checkpoint_id"]) == ("resumed", 1)
     assert (decision["checkpoint_id"], decision["decision"], decision["generation"]) == (2, "abandoned", 2)
     store.update_manifest(with_sinks(2, a=COMMITTED))
     assert _skipped(store) == (1, [3, 2])

@@ -14,7 +14,7 @@ def assert_manifests_survive(engine: Engine, manifests: list[CheckpointManifest]
     engine.create(MANIFESTS)
     engine.create(SOURCE_OFFSETS)
     saved = [(manifest, SaveContext(pipeline="p", attempt_id=new_attempt_id())) for manifest in manifests]
-    offsets = [offsets_table(manifest, context, "part") for manifest, context in saved]
+    offsets = [offsets_table(manifest, context) for manifest, context in saved]
     engine.append(SOURCE_OFFSETS.name, pa.concat_tables(offsets))
     engine.append(MANIFESTS.name, manifest_table(saved))
     where = col("attempt_id").is_in([context.attempt_id for _, context in saved])

@@ -24,7 +24,7 @@ from tests.support.manifests import assert_manifests_survive
 def test_any_manifest_survives_as_rows(manifest: CheckpointManifest) -> None:
     context = SaveContext(pipeline="p", attempt_id="a")
     (row,) = manifest_table([(manifest, context)]).to_pylist()
-    assert manifest_from_rows(row, offsets_table(manifest, context, "part").to_pylist()) == manifest
+    assert manifest_from_rows(row, offsets_table(manifest, context).to_pylist()) == manifest
 
 
 @settings(max_examples=15)
@@ -67,4 +67,4 @@ def test_created_at_is_the_moment_or_nothing() -> None:
 def test_the_columns_are_those_of_the_tables() -> None:
     manifest, context = CheckpointManifest.new(1, 1), SaveContext(pipeline="p", attempt_id="a")
     assert manifest_table([(manifest, context)]).schema == MANIFESTS.schema
-    assert offsets_table(manifest, context, "part").schema == SOURCE_OFFSETS.schema
+    assert offsets_table(manifest, context).schema == SOURCE_OFFSETS.schema

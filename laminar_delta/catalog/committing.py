@@ -1,0 +1,261 @@
+"""Committing: the one append that makes a checkpoint exist, under the pipeline's fence, in the order of its ordinals.
+
+Everything before it is invisible, and a writer that was taken over cannot make it. What was staged under an attempt that is
+given up can be removed; an attempt whose outcome is unknown is settled before anything depends on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog import generations
+from laminar_delta.catalog.attempt import Attempt, Part, children_of
+from laminar_delta.catalog.checkpoints import load_manifest, manifest_row
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.rows import SaveContext, manifest_table
+from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, NotFoundError, SessionStateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from laminar_delta.catalog.generations import Generation
+    from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.engine.base import Commit, Engine
+    from laminar_delta.engine.request import Fence
+    from laminar_delta.model.manifest import CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """The answer to a save."""
+
+    checkpoint_id: int
+    version: int | None
+    """The version of `manifests` that holds it."""
+    replayed: bool = False
+    """It was there already, with the same content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """A checkpoint about to exist: its manifest row and the fence to commit it under."""
+
+    attempt: Attempt
+    row: pa.Table
+    fence: Fence
+
+
+class Committer:
+    """The one committer of a generation: gives out ids and ordinals. Safe to share between threads."""
+
+    def __init__(self, engine: Engine, held: Generation, *, vnode_count: int | None = None) -> None:
+        self.held = held
+        self.reading = Reading(engine)
+        self._engine = engine
+        self._vnode_count = vnode_count
+        self._aborted: set[str] = set()
+        # Held from the look at what is there to the commit; reentrant, because a group commit holds several at once.
+        self._turn = threading.RLock()
+        self._ordinal = 0
+        self._in_doubt = False
+        # Read behind the fence: nobody else can commit any more, so what is here is all there will be.
+        self._highest_id = _highest_id(self.reading, held.pipeline)
+        self._next_id = self._highest_id + 1
+
+    @property
+    def next_id(self) -> int:
+        """The id the next checkpoint gets unless it names one."""
+        return self._next_id
+
+    def take_id(self, wanted: int | None) -> int:
+        """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
+        with self._turn:
+            number = self._next_id if wanted is None else wanted
+            self._next_id = max(self._next_id, number + 1)
+            return number
+
+    @property
+    def aborted(self) -> frozenset[str]:
+        """The attempts given up: what they staged can be removed."""
+        with self._turn:
+            return frozenset(self._aborted)
+
+    def abort(self, attempt: Attempt) -> None:
+        """Gives up an attempt for good: this committer, the only one who could, will not commit it any more."""
+        with self._turn:
+            self._aborted.add(attempt.attempt_id)
+
+    def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
+        """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
+        if checkpoint_id > self._highest_id:
+            return None
+        try:
+            row = manifest_row(self.reading, self.held.pipeline, checkpoint_id)
+        except NotFoundError:
+            self._check_not_removed(checkpoint_id)
+            return None
+        return load_manifest(self.reading, row)
+
+    def commit(
+        self,
+        attempt: Attempt,
+        manifest: CheckpointManifest,
+        parts: Sequence[Part],
+        *,
+        lineage: Lineage | None = None,
+        external_id: str | None = None,
+    ) -> Saved:
+        """Commits an attempt with the parts it accepts: the checkpoint's birth. See `Writer.commit`."""
+        with self.turn():
+            birth = self.prepare(attempt, manifest, parts, lineage=lineage, external_id=external_id)
+            if isinstance(birth, Saved):
+                return birth
+            with self.outcome_noted(birth):
+                made = self._engine.append(
+                    MANIFESTS.name,
+                    birth.row,
+                    fences=[birth.fence],
+                    metadata=attempt.metadata(*(("save",) if lineage is None else (lineage.how, lineage.reason))),
+                    key={"pipeline": self.held.pipeline, "attempt_id": attempt.attempt_id},
+                )
+            return self.born(birth, made)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Within: this pipeline's next ordinal is nobody else's."""
+        with self._turn:
+            yield
+
+    def prepare(
+        self,
+        attempt: Attempt,
+        manifest: CheckpointManifest,
+        parts: Sequence[Part],
+        *,
+        lineage: Lineage | None = None,
+        external_id: str | None = None,
+    ) -> Birth | Saved:
+        """The row to commit, under the next ordinal; or the answer, when the same content is committed already.
+
+        To be called, and followed by the commit, within one `turn`.
+
+        Raises:
+            ConflictError: The id was committed with other content meanwhile.
+            SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
+        """
+        if attempt.attempt_id in self._aborted or attempt.generation != self.held.number:
+            raise SessionStateError(
+                f"attempt {attempt.attempt_id} of generation {attempt.generation} can no longer be committed",
+                expected=self.held.number,
+                found=attempt.generation,
+                next_step="Stage again under a new attempt.",
+            )
+        # Looked for again within the turn: another thread may have saved this id while this one staged.
+        stored = self.stored(manifest.checkpoint_id)
+        if stored is not None:
+            return self.same_again(manifest, stored)
+        self._ordinal += 1
+        context = SaveContext(
+            pipeline=self.held.pipeline,
+            attempt_id=attempt.attempt_id,
+            generation=self.held.number,
+            ordinal=self._ordinal,
+            external_id=external_id,
+            vnode_count=self._vnode_count,
+            lineage=lineage,
+            children=(*children_of(parts), *(lineage.children if lineage is not None else ())),
+        )
+        row = manifest_table([(manifest, context)])
+        digest = row_digest(row.to_pylist()[0], without=["content_digest"])
+        row = manifest_table([(manifest, replace(context, content_digest=digest))])
+        return Birth(attempt=attempt, row=row, fence=self.held.fence(self._ordinal))
+
+    @contextmanager
+    def outcome_noted(self, birth: Birth) -> Iterator[None]:
+        """Within: the commit. Takes note when nobody knows what became of it, and names the successor when there is one."""
+        try:
+            yield
+        except FencedError:
+            self.check_held()
+            raise
+        except CommitUnknownError:
+            # Its id may be taken now: the next save looks, once nothing can come any more.
+            self._in_doubt = True
+            self._note_id(birth.attempt.checkpoint_id)
+            raise
+
+    def born(self, birth: Birth, made: Commit) -> Saved:
+        """The answer, after the commit."""
+        self._note_id(birth.attempt.checkpoint_id)
+        return Saved(checkpoint_id=birth.attempt.checkpoint_id, version=made.version, replayed=made.replayed)
+
+    def check_held(self) -> None:
+        """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""
+        generations.check_held(self._engine, self.held)
+
+    def settle(self) -> None:
+        """Makes final what became of a save whose outcome is unknown: it has landed by now, or it never will."""
+        with self._turn:
+            if not self._in_doubt:
+                return
+            self._ordinal += 1
+            metadata = {
+                "operation": "settle",
+                "pipeline": self.held.pipeline,
+                "generation": self.held.number,
+                "owner": self.held.owner,
+            }
+            if self._engine.raise_fence(MANIFESTS.name, self.held.fence(self._ordinal), metadata=metadata) is None:
+                self.check_held()
+            self._in_doubt = False
+
+    def same_again(self, manifest: CheckpointManifest, stored: CheckpointManifest) -> Saved:
+        """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
+        # When it was saved, and how far its sinks are by now, do not make it another checkpoint.
+        like_stored = replace(
+            manifest, timestamp_ms=stored.timestamp_ms, sink_commit_statuses=stored.sink_commit_statuses
+        )
+        if like_stored != stored:
+            changed = [name for name, value in like_stored.to_dict().items() if value != stored.to_dict()[name]]
+            raise ConflictError(
+                f"checkpoint {manifest.checkpoint_id} of pipeline {self.held.pipeline!r} is committed with another "
+                f"{', '.join(changed)}",
+                expected={name: manifest.to_dict()[name] for name in changed},
+                found={name: stored.to_dict()[name] for name in changed},
+                next_step="Save other content under another id.",
+            )
+        return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
+
+    def _check_not_removed(self, checkpoint_id: int) -> None:
+        if checkpoint_id in standing(self.reading, self.held.pipeline).removed:
+            raise ConflictError(
+                f"checkpoint {checkpoint_id} of pipeline {self.held.pipeline!r} was committed before, and removed",
+                expected="an id that was never used",
+                found=checkpoint_id,
+                next_step="Save under another id: no id is ever committed twice.",
+            )
+
+    def _note_id(self, checkpoint_id: int) -> None:
+        self._highest_id = max(self._highest_id, checkpoint_id)
+        self._next_id = max(self._next_id, checkpoint_id + 1)
+
+
+def _highest_id(reading: Reading, pipeline: str) -> int:
+    """The highest id anyone used, also in attempts that never committed (theirs are burned) and for what is removed since."""
+    of_pipeline = col("pipeline").eq(pipeline)
+    return max(
+        (
+            row["checkpoint_id"] or 0
+            for table in (MANIFESTS, SOURCE_OFFSETS, RETENTION)
+            for row in reading.rows(table, where=of_pipeline, columns=["checkpoint_id"])
+        ),
+        default=0,
+    )

@@ -1,0 +1,194 @@
+"""Deriving: a new checkpoint made from an old one. Rewinding, forking, editing offsets and undoing are all this.
+
+A derived checkpoint is a checkpoint like any other: it gets the pipeline's next id and epoch, is committed under the fence, and
+recovery finds it as the newest. The state of the one it comes from is used by reference, so it costs no more than its manifest.
+Nothing of the past is changed: what it was derived from, over what, by whom and why stays readable in its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.checkpoints import heads, load_manifest
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.healing import as_saved, find_row, healed, highest_epoch
+from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.rows import Lineage
+from laminar_delta.catalog.validation import examine
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.model.manifest import ConnectorCheckpoint, now_ms
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.model.manifest import CheckpointManifest
+
+REWIND = "rewind"
+FORK = "fork"
+EDIT = "edit"
+UNDO = "undo"
+
+OffsetEdits = Mapping[str, Mapping[str, str | None]]
+"""Per source the partitions to change and their new offsets; None takes a partition out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """A checkpoint that was derived, or would be."""
+
+    checkpoint_id: int
+    how: str
+    from_pipeline: str
+    from_id: int
+    over_id: int | None
+    """The newest checkpoint before it, which undoing goes back to."""
+    manifest: CheckpointManifest
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derivation:
+    """A derivation planned: everything looked up and checked, nothing written."""
+
+    manifest: CheckpointManifest
+    lineage: Lineage
+
+
+def plan_derivation(
+    reading: Reading,
+    pipeline: str,
+    checkpoint_id: int,
+    *,
+    how: str,
+    from_pipeline: str,
+    from_id: int,
+    reason: str,
+    edits: OffsetEdits | None = None,
+    accept_undelivered: bool = False,
+) -> Derivation:
+    """Works out a derived checkpoint.
+
+    Raises:
+        ConflictError: The one it would come from has sinks that never got it, or was abandoned.
+        CorruptionError: It is damaged beyond healing.
+        NotFoundError: It does not exist, or is retired.
+    """
+    if not reason.strip():
+        raise InvalidInputError("a derived checkpoint needs a reason", expected="a reason", found=reason)
+    row = _usable_row(reading, from_pipeline, from_id)
+    source = healed(reading, row, lambda found: load_manifest(found, row))
+    _check_sound(reading, row)
+    if how != FORK:
+        # Another pipeline's sinks have nothing to do with this one's.
+        _check_delivered(reading, row, source, accept_undelivered=accept_undelivered)
+    manifest = replace(
+        source,
+        checkpoint_id=checkpoint_id,
+        epoch=highest_epoch(reading, pipeline) + 1,
+        timestamp_ms=now_ms(),
+        source_offsets=_edited(source.source_offsets, edits or {}),
+        # Nothing is owed to a sink for a checkpoint that repeats an earlier one.
+        sink_commit_statuses={},
+        # What it needs is told by where its state is; deltas against a parent stay with the one that has them.
+        parent_id=None,
+        is_incremental=False,
+    )
+    visible = heads(reading, pipeline)
+    lineage = Lineage(
+        how=how,
+        from_pipeline=from_pipeline,
+        from_id=from_id,
+        over_id=visible[-1].checkpoint_id if visible else None,
+        reason=reason,
+        state=_state_of(row),
+        children=tuple(child for child in row["children"] if child["table"] in STATE_TABLES),
+    )
+    return Derivation(manifest=manifest, lineage=lineage)
+
+
+def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:
+    """What undoing the newest checkpoint of a pipeline would undo, and what it would go back to.
+
+    Raises:
+        ConflictError: The newest is not a derived one: there is work since that undoing would throw away.
+    """
+    visible = heads(reading, pipeline)
+    if not visible:
+        raise NotFoundError(f"pipeline {pipeline!r} has no checkpoint to undo")
+    newest = visible[-1].checkpoint_id
+    row = find_row(reading, pipeline, newest)
+    if row is None or row["derived_over_id"] is None:
+        raise ConflictError(
+            f"checkpoint {newest} of pipeline {pipeline!r} was not derived over another: there is nothing to undo",
+            expected="a derived checkpoint",
+            found=newest,
+            next_step="Rewind to the checkpoint you want instead.",
+        )
+    return newest, int(row["derived_over_id"])
+
+
+def _usable_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
+    row = find_row(reading, pipeline, checkpoint_id)
+    seen = standing(reading, pipeline)
+    if row is None or checkpoint_id in seen.retired:
+        raise NotFoundError(
+            f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}"
+            + (" (it is retired)" if checkpoint_id in seen.retired else ""),
+            expected=checkpoint_id,
+            next_step="See `list` for those there are; a retired one can be restored first.",
+        )
+    return row
+
+
+def _check_sound(reading: Reading, row: Row) -> None:
+    """Refuses to hand on damage: a derived checkpoint would look whole until its state is read."""
+    fatal = [finding for finding in examine(reading, row) if finding.is_fatal]
+    if fatal and any(finding.is_fatal for finding in examine(as_saved(reading, row), row)):
+        raise CorruptionError(
+            f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} is damaged: "
+            + "; ".join(map(str, fatal)),
+            found=[str(finding) for finding in fatal],
+            next_step="Derive from another checkpoint.",
+        )
+
+
+def _check_delivered(reading: Reading, row: Row, source: CheckpointManifest, *, accept_undelivered: bool) -> None:
+    if accept_undelivered:
+        return
+    owed = [
+        f"sink {name!r} is {status}"
+        for name, status in sorted(source.sink_commit_statuses.items())
+        if not status.is_committed
+    ]
+    if row["checkpoint_id"] in standing(reading, row["pipeline"]).abandoned:
+        owed.append("a recovery passed over it")
+    if owed:
+        raise ConflictError(
+            f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} was not delivered: {'; '.join(owed)}",
+            expected="all sinks Committed",
+            found=owed,
+            next_step="Choose one that was delivered; `accept_undelivered=True` gives up what its sinks did not get.",
+        )
+
+
+def _edited(sources: Mapping[str, ConnectorCheckpoint], edits: OffsetEdits) -> dict[str, ConnectorCheckpoint]:
+    unknown = sorted(set(edits) - set(sources))
+    if unknown:
+        raise NotFoundError(f"the checkpoint has no source {unknown[0]!r}", expected=unknown[0], found=sorted(sources))
+    changed = dict(sources)
+    for name, partitions in edits.items():
+        offsets = {**sources[name].offsets, **partitions}
+        changed[name] = replace(
+            sources[name], offsets={key: value for key, value in offsets.items() if value is not None}
+        )
+    return changed
+
+
+def _state_of(row: Row) -> tuple[str, int, str] | None:
+    """Where the state rows are: always with the checkpoint that brought them, however often it was derived from."""
+    if not any(child["table"] in STATE_TABLES for child in row["children"]):
+        return None
+    if row["state_attempt_id"] is not None:
+        return row["state_pipeline"], row["state_checkpoint_id"], row["state_attempt_id"]
+    return row["pipeline"], row["checkpoint_id"], row["attempt_id"]

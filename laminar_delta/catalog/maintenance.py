@@ -1,0 +1,221 @@
+"""Maintenance: removing what was retired long enough ago, compaction, the log, and files that no version needs any more.
+
+Safe beside running saves of other processes, and safe to cut off at any point. It changes no answer: what is visible stays, and
+healing and `as_of` reach as far back as before. Where it would not be so, it refuses and says why.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.checkpoints import heads, manifest_row
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.healing import as_saved, find_row
+from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
+from laminar_delta.catalog.removal import removable, remove_retired
+from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, TABLES
+from laminar_delta.catalog.validation import examine
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine
+    from laminar_delta.engine.request import TableSpec
+
+DEFAULT_GRACE = dt.timedelta(days=1)
+"""How long a retired checkpoint can be restored for certain."""
+SHORTEST_LOG = dt.timedelta(days=1)
+"""A write that takes longer than the log is kept can be acknowledged and lost; none takes a day."""
+
+_INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
+_VACUUM = "VACUUM"
+_ORDER = ("pipeline", "checkpoint_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenancePolicy:
+    """What maintenance does."""
+
+    grace: dt.timedelta = DEFAULT_GRACE
+    """How long after it was retired a checkpoint's rows are removed."""
+    compact_after: int = 50
+    """Commits since the last compaction of a table that make another one worth its cost."""
+    vacuum: bool = True
+    """Whether files that no version within the healing window uses are deleted."""
+    vacuum_after: dt.timedelta | None = None
+    """How long such files stay; at least the healing window, which is the default."""
+
+    def __post_init__(self) -> None:
+        if self.grace < dt.timedelta(0):
+            raise InvalidInputError("the grace period is negative", expected="0 or more", found=self.grace)
+        if self.compact_after < 1:
+            raise InvalidInputError("compact_after is too small", expected="1 or more", found=self.compact_after)
+
+
+@dataclass(slots=True, kw_only=True)
+class MaintenanceReport:
+    """What maintenance did, or would do."""
+
+    removed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Per pipeline the checkpoints whose rows were deleted."""
+    compacted: dict[str, int] = field(default_factory=dict)
+    """Per table how many commits were compacted."""
+    vacuumed: dict[str, int] = field(default_factory=dict)
+    """Per table how many files were deleted."""
+    put_off: dict[str, str] = field(default_factory=dict)
+    """Per table or pipeline what could not be done this time: others kept committing. Calling again does it."""
+    dry_run: bool = False
+
+
+Progress = Callable[[str], None]
+"""Is told, in words, what comes next."""
+
+
+def maintain(
+    engine: Engine,
+    policy: MaintenancePolicy,
+    *,
+    owner: str,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MaintenanceReport:
+    """Does what the policy says, table by table. All checks come first: what is refused is refused before anything is done.
+
+    Raises:
+        ConflictError: VACUUM would take the only good copy of a checkpoint that is pinned or the newest.
+        InvalidInputError: The policy, or a table's properties, would cut the healing window or lose a slow write.
+    """
+    tell = progress or (lambda _: None)
+    tell("checking")
+    _check_windows(engine, policy)
+    if policy.vacuum:
+        _check_copies(engine)
+    report = MaintenanceReport(dry_run=dry_run)
+    for pipeline in _decided_on(engine):
+        tell(f"removing what was retired: pipeline {pipeline}")
+        with _putting_off(report, pipeline):
+            numbers = _remove(engine, pipeline, policy, owner, dry_run=dry_run)
+            if numbers:
+                report.removed[pipeline] = numbers
+    for spec in TABLES:
+        tell(f"compacting: table {spec.name}")
+        with _putting_off(report, spec.name):
+            commits = 0 if spec.name in STATE_TABLES else _commits_since_compaction(engine, spec)
+            if commits >= policy.compact_after and (dry_run or _compact(engine, spec, owner)):
+                report.compacted[spec.name] = commits
+        if not dry_run:
+            tell(f"shortening the log: table {spec.name}")
+            engine.log_checkpoint(spec.name)
+            engine.clean_log(spec.name)
+        if policy.vacuum:
+            tell(f"deleting unused files: table {spec.name}")
+            hours = None if policy.vacuum_after is None else int(policy.vacuum_after / dt.timedelta(hours=1))
+            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run)
+            if files:
+                report.vacuumed[spec.name] = len(files)
+    return report
+
+
+def _remove(engine: Engine, pipeline: str, policy: MaintenancePolicy, owner: str, *, dry_run: bool) -> tuple[int, ...]:
+    if dry_run:
+        reading = Reading(engine)
+        return tuple(removable(reading, pipeline, standing(reading, pipeline), grace=policy.grace))
+    return remove_retired(engine, pipeline, grace=policy.grace, owner=owner)
+
+
+def _compact(engine: Engine, spec: TableSpec, owner: str) -> bool:
+    """Whether there was something to compact. Not asked of state: its files are large, and go with their checkpoint."""
+    # Partitions are near each other by their directories; where there are none, rows are put in order.
+    order = () if spec.partition_by else tuple(name for name in _ORDER if name in spec.schema.names)
+    return engine.optimize(spec.name, order_by=order, metadata={"operation": "compact", "owner": owner}) is not None
+
+
+def _commits_since_compaction(engine: Engine, spec: TableSpec) -> int:
+    count = 0
+    for entry in engine.history(spec.name):
+        if entry.operation == COMPACTION:
+            break
+        count += not entry.operation.startswith(_VACUUM)
+    return count
+
+
+def _decided_on(engine: Engine) -> list[str]:
+    return sorted({row["pipeline"] for row in Reading(engine).rows(RETENTION, columns=["pipeline"])})
+
+
+@contextmanager
+def _putting_off(report: MaintenanceReport, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ConflictError as conflict:
+        report.put_off[what] = conflict.message
+
+
+def _check_windows(engine: Engine, policy: MaintenancePolicy) -> None:
+    for spec in TABLES:
+        properties = engine.properties(spec.name)
+        log = _interval(spec.name, "delta.logRetentionDuration", properties)
+        if log < SHORTEST_LOG:
+            raise InvalidInputError(
+                f"the log of table {spec.name!r} is kept for {log}: a slow write could be acknowledged and lost",
+                expected=f"at least {SHORTEST_LOG}",
+                found=log,
+                next_step="Set delta.logRetentionDuration of the table to a day or more.",
+            )
+        window = _interval(spec.name, "delta.deletedFileRetentionDuration", properties)
+        if policy.vacuum and policy.vacuum_after is not None and policy.vacuum_after < window:
+            raise InvalidInputError(
+                f"deleting files after {policy.vacuum_after} would cut the healing window of table {spec.name!r}",
+                expected=f"at least {window}",
+                found=policy.vacuum_after,
+                next_step="Wait longer, or set delta.deletedFileRetentionDuration of the table if it is to heal less.",
+            )
+
+
+def _interval(table: str, name: str, properties: Mapping[str, str]) -> dt.timedelta:
+    text = properties.get(name, HEALING_WINDOW)
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        raise InvalidInputError(
+            f"{name} of table {table!r} is {text!r}", expected="such as 'interval 7 days'", found=text
+        )
+    return dt.timedelta(**{f"{found[2].lower()}s": int(found[1])})
+
+
+def _check_copies(engine: Engine) -> None:
+    """Refuses when what is pinned, or the newest, is whole only in an earlier version: VACUUM takes those one day."""
+    reading = Reading(engine)
+    for pipeline in sorted({row["pipeline"] for row in reading.rows(MANIFESTS, columns=["pipeline"])}):
+        seen = standing(reading, pipeline)
+        visible = heads(reading, pipeline)
+        for number in sorted(seen.pinned | ({visible[-1].checkpoint_id} if visible else set())):
+            problem = _only_in_the_past(reading, pipeline, number)
+            if problem is not None:
+                raise ConflictError(
+                    f"VACUUM would one day take the only good copy of checkpoint {number} of pipeline {pipeline!r}: {problem}",
+                    expected="whole as it is now",
+                    found=problem,
+                    next_step="Derive a checkpoint from it or unpin it, then run maintenance again; or leave out VACUUM.",
+                )
+
+
+def _only_in_the_past(reading: Reading, pipeline: str, number: int) -> str | None:
+    """What is wrong with a checkpoint as it is, when it is whole as it was saved; None when both are alike."""
+    try:
+        row = find_row(reading, pipeline, number)
+    except CorruptionError:
+        return None
+    if row is None:
+        return None
+    present = [str(finding) for finding in examine(reading, row) if finding.is_fatal]
+    try:
+        manifest_row(reading, pipeline, number)
+    except NotFoundError:
+        present.append("its manifest row is gone")
+    if not present or any(finding.is_fatal for finding in examine(as_saved(reading, row), row)):
+        return None
+    return "; ".join(present)

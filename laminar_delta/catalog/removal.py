@@ -1,0 +1,94 @@
+"""Physical removal: the rows of checkpoints that have been retired for longer than a grace period and are needed by nobody.
+
+First the decision, then the rows: once `removed` stands nobody restores the checkpoint or comes to need it, so it matters
+neither how long deleting takes nor how often it is cut off; whoever comes next finishes it. Manifests go last: as long as a
+checkpoint's row is there, everything that belongs to it can be found.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.decisions import REMOVED, Decision, Standing, decide, standing
+from laminar_delta.catalog.needs import needed
+from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SINK_STATUSES, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine, Metadata
+    from laminar_delta.engine.predicate import Predicate
+    from laminar_delta.engine.request import TableSpec
+
+ORDER = (SOURCE_OFFSETS, SINK_STATUSES, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS, MANIFESTS)
+"""The tables that hold rows of a checkpoint, in the order they are deleted from."""
+
+IDS_PER_DELETE = 200
+"""How many ids one commit names: keeps its condition short."""
+
+_TRIES = 20
+"""How often a delete is tried. Only on an object store can appends come between, each of them a commit of somebody else."""
+
+
+def removable(reading: Reading, pipeline: str, seen: Standing, *, grace: dt.timedelta) -> list[int]:
+    """The checkpoints whose time has come: retired for longer than `grace`, not pinned, needed by nobody."""
+    due = dt.datetime.now(dt.timezone.utc) - grace
+    old = [number for number in sorted(seen.retired - seen.removed - seen.pinned) if seen.retired_at[number] <= due]
+    if not old:
+        return []
+    kept = needed(reading, pipeline, seen)
+    return [number for number in old if number not in kept]
+
+
+def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner: str) -> tuple[int, ...]:
+    """Removes the rows of a pipeline's checkpoints whose time has come, and what an earlier removal left behind.
+
+    Returns:
+        The checkpoints whose rows were deleted, ascending.
+
+    Raises:
+        ConflictError: Others kept committing in between; the decision stands, and calling again finishes it.
+    """
+
+    def choose(seen: Standing) -> list[Decision]:
+        reason = f"retired for longer than {grace}"
+        return [
+            Decision(checkpoint_id=number, word=REMOVED, reason=reason)
+            for number in removable(Reading(engine), pipeline, seen, grace=grace)
+        ]
+
+    decide(engine, pipeline, choose, owner=owner)
+    reading = Reading(engine)
+    gone = standing(reading, pipeline).removed
+    if not gone:
+        return ()
+    removed: set[int] = set()
+    of_pipeline = col("pipeline").eq(pipeline)
+    for spec in ORDER:
+        present = {row["checkpoint_id"] for row in reading.rows(spec, where=of_pipeline, columns=["checkpoint_id"])}
+        left = sorted(gone & present)
+        metadata = {"operation": "remove", "pipeline": pipeline, "checkpoints": left, "owner": owner}
+        for batch in batches(left):
+            delete_rows(engine, spec, of_pipeline & col("checkpoint_id").is_in(batch), metadata=metadata)
+        removed.update(left)
+    return tuple(sorted(removed))
+
+
+def batches(numbers: list[int]) -> Iterable[list[int]]:
+    """The ids in groups that one delete can name."""
+    return (numbers[start : start + IDS_PER_DELETE] for start in range(0, len(numbers), IDS_PER_DELETE))
+
+
+def delete_rows(engine: Engine, spec: TableSpec, where: Predicate, *, metadata: Metadata) -> None:
+    """Deletes rows, again and again where others commit in between. Raises `ConflictError` when they never pause."""
+    for _ in range(_TRIES):
+        try:
+            engine.delete(spec.name, where, metadata=metadata)
+        except ConflictError as conflict:
+            last = conflict
+        else:
+            return
+    raise last

@@ -1,0 +1,246 @@
+"""Saving: children first, one fenced commit last. With sink statuses and recovery, what a running pipeline does all day."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from laminar_delta.catalog import generations
+from laminar_delta.catalog.attempt import Attempt, Part, stage_offsets, stage_state
+from laminar_delta.catalog.builder import CheckpointBuilder
+from laminar_delta.catalog.checkpoints import manifest_row
+from laminar_delta.catalog.chunks import Measured
+from laminar_delta.catalog.committing import Committer, Saved
+from laminar_delta.catalog.healing import find_row
+from laminar_delta.catalog.needs import keep_needed
+from laminar_delta.catalog.recovery import FailedSinks, resume
+from laminar_delta.catalog.statuses import append_statuses
+from laminar_delta.errors import CommitUnknownError, SessionStateError
+from laminar_delta.model.manifest import OperatorCheckpoint
+from laminar_delta.model.status import SinkCommitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from laminar_delta.catalog.generations import Generation
+    from laminar_delta.catalog.reading import Reading
+    from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.codec import StateSource
+    from laminar_delta.engine.base import Engine
+    from laminar_delta.model.manifest import CheckpointManifest
+    from laminar_delta.model.report import RecoveryReport
+
+W = TypeVar("W", bound="SavingWriter")
+
+States = Mapping[tuple[str, int], "StateSource"]
+"""State by operator and partition."""
+
+
+class SavingWriter:
+    """The holder of a pipeline's generation, as far as its daily work goes."""
+
+    def __init__(self, engine: Engine, held: Generation, *, vnode_count: int | None = None) -> None:
+        self.engine = engine
+        self.held = held
+        self.committer = Committer(engine, held, vnode_count=vnode_count)
+        self._statuses = threading.Lock()
+        self._status_ordinal = 0
+        self._closed = False
+
+    @property
+    def pipeline(self) -> str:
+        """Whose writer this is."""
+        return self.held.pipeline
+
+    @property
+    def generation(self) -> int:
+        """The generation held."""
+        return self.held.number
+
+    @property
+    def reading(self) -> Reading:
+        """How this writer reads: everything that is committed by now."""
+        return self.committer.reading
+
+    @property
+    def next_id(self) -> int:
+        """The id the next checkpoint gets unless it names one."""
+        return self.committer.next_id
+
+    @property
+    def aborted(self) -> frozenset[str]:
+        """The attempts given up: what they staged can be removed."""
+        return self.committer.aborted
+
+    def checkpoint(self, *, epoch: int | None = None, checkpoint_id: int | None = None) -> CheckpointBuilder:
+        """A checkpoint to fill in and commit; leaving its `with` block commits, an exception in it rolls back."""
+        self._check_open()
+        number = self.committer.take_id(checkpoint_id)
+        return CheckpointBuilder(self, number, number if epoch is None else epoch)
+
+    def save(
+        self, manifest: CheckpointManifest, state: States | None = None, *, external_id: str | None = None
+    ) -> Saved:
+        """Saves a whole manifest, with the state of operator partitions that is too large to travel inside it.
+
+        The state is streamed. The manifest gets its checksum and size, and an entry for each of its operators.
+
+        Args:
+            manifest: The checkpoint.
+            state: By operator and partition: bytes, an open file, or pieces of any size.
+            external_id: What another system calls it.
+
+        Raises:
+            ConflictError: The id is committed with other content.
+            FencedError: Another writer took over; `expected` and `found` are the generations.
+        """
+        self.settle()
+        stored = self.committer.stored(manifest.checkpoint_id)
+        if stored is not None:
+            return self.committer.same_again(_with_state(manifest, Measured.of(state)) if state else manifest, stored)
+        with self.attempting(manifest.checkpoint_id) as attempt:
+            manifest, parts = self.stage(attempt, manifest, state)
+            return self.commit(attempt, manifest, parts, external_id=external_id)
+
+    def stage(
+        self, attempt: Attempt, manifest: CheckpointManifest, state: States | None = None
+    ) -> tuple[CheckpointManifest, list[Part]]:
+        """Stages all children of a checkpoint; nothing of it is visible before `commit`.
+
+        Returns:
+            The manifest with what it has to say of its state, and the parts to commit.
+        """
+        if not state:
+            return manifest, stage_offsets(self.engine, attempt, manifest)
+        # Two tables, side by side: on an object store or Spark each commit takes its time.
+        with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
+            offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
+            staged = stage_state(self.engine, attempt, state)
+            parts = [*offsets.result(), *staged.parts]
+        return _with_state(manifest, Measured(dict(staged.checksums), dict(staged.lengths))), parts
+
+    @contextmanager
+    def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
+        """A fresh attempt, given up when the block fails; unless its commit may yet turn out to have happened."""
+        attempt = Attempt.new(self.held, checkpoint_id)
+        try:
+            yield attempt
+        except CommitUnknownError:
+            raise
+        except Exception:
+            self.abort(attempt)
+            raise
+
+    def abort(self, attempt: Attempt) -> None:
+        """Gives up an attempt for good: this writer, the only one who could, will not commit it any more."""
+        self.committer.abort(attempt)
+
+    def commit(
+        self,
+        attempt: Attempt,
+        manifest: CheckpointManifest,
+        parts: Sequence[Part],
+        *,
+        lineage: Lineage | None = None,
+        external_id: str | None = None,
+    ) -> Saved:
+        """Commits an attempt with the parts it accepts: the checkpoint's birth.
+
+        What it needs of other checkpoints stays: one that was retired meanwhile is restored.
+
+        Raises:
+            ConflictError: The id was committed with other content meanwhile, or what it needs was removed.
+            SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
+        """
+        self._check_open()
+        saved = self.committer.commit(attempt, manifest, parts, lineage=lineage, external_id=external_id)
+        if not saved.replayed and (manifest.parent_id is not None or lineage is not None):
+            keep_needed(self.engine, self.pipeline, saved.checkpoint_id, owner=self.held.owner)
+        return saved
+
+    def check_held(self) -> None:
+        """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""
+        self.committer.check_held()
+
+    def settle(self) -> None:
+        """Makes final what became of a save whose outcome is unknown: it has landed by now, or it never will.
+
+        Without such a save there is nothing to do. Called by whatever has to know what is committed.
+        """
+        self._check_open()
+        self.committer.settle()
+
+    def recover(
+        self,
+        *,
+        failed_sinks: FailedSinks = FailedSinks.SKIP,
+        pipeline_hash: int | None = None,
+        check: Callable[[RecoveryReport], None] | None = None,
+    ) -> RecoveryReport:
+        """Chooses the checkpoint to resume from, behind the fence: what is read here is all there will ever be.
+
+        What it passes over is recorded as abandoned by this generation, so that no late status can bring it back.
+
+        Args:
+            failed_sinks: Whether a checkpoint with a failed sink may be used.
+            pipeline_hash: What the pipeline is now; a difference is reported.
+            check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
+        """
+        self.settle()
+        return resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
+
+    def sink_committed(self, checkpoint_id: int, sink: str) -> None:
+        """Records that a sink delivered a checkpoint for good."""
+        self.set_sink_statuses(checkpoint_id, {sink: SinkCommitStatus.committed()})
+
+    def sink_failed(self, checkpoint_id: int, sink: str, error: str) -> None:
+        """Records that a sink could not deliver a checkpoint."""
+        self.set_sink_statuses(checkpoint_id, {sink: SinkCommitStatus.failed(error)})
+
+    def set_sink_statuses(self, checkpoint_id: int, statuses: Mapping[str, SinkCommitStatus]) -> None:
+        """Records status changes of one checkpoint in one commit. Changes never replace one another: they are appended."""
+        self._check_open()
+        self.check_held()
+        # As recovery finds it: also when its row was deleted or overwritten since.
+        row = find_row(self.reading, self.pipeline, checkpoint_id) or manifest_row(
+            self.reading, self.pipeline, checkpoint_id
+        )
+        with self._statuses:
+            self._status_ordinal += 1
+            ordinal = self._status_ordinal
+        append_statuses(self.engine, self.held, row, statuses, ordinal=ordinal)
+
+    def close(self) -> None:
+        """Lets go of the generation. A writer that was taken over has nothing to let go of."""
+        if not self._closed:
+            self._closed = True
+            generations.release(self.engine, self.held)
+
+    def __enter__(self: W) -> W:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionStateError(
+                f"the writer of pipeline {self.pipeline!r} is closed", next_step="Open a new writer."
+            )
+
+
+def _with_state(manifest: CheckpointManifest, measured: Measured) -> CheckpointManifest:
+    external = {operator: OperatorCheckpoint.external_at(0, length) for operator, length in measured.lengths.items()}
+    return replace(
+        manifest,
+        operator_states={**manifest.operator_states, **external},
+        state_checksum=measured.checksum,
+        size_bytes=manifest.size_bytes + sum(measured.lengths.values()),
+    )

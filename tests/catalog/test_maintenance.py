@@ -1,0 +1,184 @@
+"""Maintenance: what goes and what never does, refusals, cut off and finished, beside running saves."""
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.decisions import RETIRED, Decision, decide, standing
+from laminar_delta.catalog.maintenance import MaintenancePolicy
+from laminar_delta.catalog.needs import keep_needed
+from laminar_delta.catalog.removal import ORDER, remove_retired
+from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.writer import Writer
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
+from tests.support.catalogs import QUICK_ENGINES, ready_made
+
+Opener = Callable[[], ld.Catalog]
+
+AT_ONCE = MaintenancePolicy(grace=dt.timedelta(0), compact_after=2)
+
+
+@pytest.fixture(params=QUICK_ENGINES)
+def quick(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
+    return ready_made(request.param, tmp_path / "quick", request)()
+
+
+def _save(writer: Writer, count: int) -> None:
+    for _ in range(count):
+        with writer.checkpoint() as cp:
+            cp.source("kafka", {"0": str(cp.id)})
+            cp.state("agg", b"s" * 40_000 + bytes([cp.id]))
+            cp.sink("warehouse")
+        writer.sink_committed(cp.id, "warehouse")
+
+
+def _numbers(catalog: ld.Catalog, table: str) -> list[int]:
+    return sorted({row["checkpoint_id"] for row in catalog.engine.read(table, columns=["checkpoint_id"]).to_pylist()})
+
+
+def test_what_was_retired_long_enough_ago_goes_and_nothing_else(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    _save(writer, 5)
+    orders = catalog.pipeline("orders")
+    orders.pin(2, reason="audit")
+    orders.prune(RetentionPolicy(keep_last=2))
+    assert catalog.maintain(MaintenancePolicy()).removed == {}
+    looked = catalog.maintain(AT_ONCE, dry_run=True)
+    assert looked.removed == {"orders": (1, 3)}
+    assert {MANIFESTS.name, SOURCE_OFFSETS.name} <= looked.compacted.keys()
+    assert _numbers(catalog, MANIFESTS.name) == [1, 2, 3, 4, 5]
+    told: list[str] = []
+    report = catalog.maintain(AT_ONCE, owner="nightly", progress=told.append)
+    assert report.removed == {"orders": (1, 3)}
+    assert {MANIFESTS.name, SOURCE_OFFSETS.name} <= report.compacted.keys() <= looked.compacted.keys()
+    assert report.put_off == {}
+    assert told[0] == "checking"
+    for spec in ORDER[:3]:
+        assert _numbers(catalog, spec.name) == [2, 4, 5]
+    assert _numbers(catalog, MANIFESTS.name) == [2, 4, 5]
+    recovery = orders.recover()
+    assert (recovery.chosen_id, recovery.skipped) == (5, ())
+    assert orders.state(2).read("agg")[-1] == 2
+    with pytest.raises(NotFoundError):
+        orders.restore(1)
+    with pytest.raises(ConflictError, match="was committed before, and removed"):
+        writer.save(orders.get(4).__class__.from_dict({**orders.get(4).to_dict(), "checkpoint_id": 3}))
+    assert catalog.maintain(AT_ONCE).removed == {}
+    assert any(entry.operation == "compact" and entry.owner == "nightly" for entry in catalog.audit())
+
+
+def test_a_removal_cut_off_is_finished_by_the_next(quick: ld.Catalog) -> None:
+    _save(quick.writer("orders"), 3)
+    quick.pipeline("orders").prune(RetentionPolicy(keep_last=1))
+    real = quick.engine._delete
+
+    def fail(table: str, where: object, made: object) -> object:
+        if table == OPERATOR_SNAPSHOTS.name:
+            raise StorageError("the disk went away")
+        return real(table, where, made)  # type: ignore[arg-type]
+
+    quick.engine._delete = fail  # type: ignore[method-assign,assignment]
+    with pytest.raises(StorageError):
+        quick.maintain(AT_ONCE)
+    quick.engine._delete = real  # type: ignore[method-assign]
+    assert _numbers(quick, SOURCE_OFFSETS.name) == [3]
+    assert _numbers(quick, MANIFESTS.name) == [1, 2, 3]
+    # Half removed is not restored: its rows would not be whole.
+    with pytest.raises(NotFoundError, match="removed"):
+        quick.pipeline("orders").restore(1)
+    assert quick.maintain(AT_ONCE).removed == {"orders": (1, 2)}
+    assert _numbers(quick, MANIFESTS.name) == [3]
+
+
+def test_what_a_kept_checkpoint_uses_is_not_removed(quick: ld.Catalog) -> None:
+    writer = quick.writer("orders")
+    _save(writer, 2)
+    writer.rewind(1, reason="back")
+    quick.writer("copy").fork("orders", 2, reason="try")
+    # As if somebody had retired them without asking.
+    retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (1, 2)]
+    decide(quick.engine, "orders", lambda _: retired, owner="ops")
+    assert quick.maintain(AT_ONCE).removed == {}
+    assert quick.pipeline("orders").state(3).read("agg")[-1] == 1
+    assert quick.pipeline("copy").state(1).read("agg")[-1] == 2
+
+
+def test_a_checkpoint_that_needs_what_was_removed_meanwhile_is_told(quick: ld.Catalog) -> None:
+    writer = quick.writer("orders")
+    _save(writer, 2)
+    looked = writer.rewind(1, reason="back")
+    retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (1, looked.checkpoint_id)]
+    decide(quick.engine, "orders", lambda _: retired, owner="ops")
+    remove_retired(quick.engine, "orders", grace=dt.timedelta(0), owner="ops")
+    assert standing(writer.reading, "orders").removed == {1, 3}
+    made = quick.engine.read(MANIFESTS.name).to_pylist()[0]
+    late = {**made, "checkpoint_id": 4, "state_pipeline": "orders", "state_checkpoint_id": 1}
+    import pyarrow as pa
+
+    quick.engine.append(MANIFESTS.name, pa.Table.from_pylist([late], schema=MANIFESTS.schema))
+    with pytest.raises(ConflictError, match="which maintenance removed meanwhile"):
+        keep_needed(quick.engine, "orders", 4, owner="ops")
+    assert 4 in standing(writer.reading, "orders").retired
+
+
+def test_vacuum_never_cuts_the_healing_window(quick: ld.Catalog) -> None:
+    with pytest.raises(InvalidInputError, match="healing window") as refused:
+        quick.maintain(MaintenancePolicy(vacuum_after=dt.timedelta(hours=1)))
+    assert (refused.value.expected, refused.value.found) == ("at least 7 days, 0:00:00", dt.timedelta(hours=1))
+    quick.maintain(MaintenancePolicy(vacuum_after=dt.timedelta(days=8)))
+    quick.maintain(MaintenancePolicy(vacuum_after=dt.timedelta(hours=1), vacuum=False))
+
+
+@pytest.mark.parametrize("table", [SOURCE_OFFSETS.name, MANIFESTS.name])
+def test_vacuum_never_takes_the_only_good_copy_of_a_pinned_checkpoint(quick: ld.Catalog, table: str) -> None:
+    _save(quick.writer("orders"), 3)
+    orders = quick.pipeline("orders")
+    orders.pin(2, reason="audit")
+    quick.engine.delete(table, col("pipeline").eq("orders") & col("checkpoint_id").eq(2))
+    with pytest.raises(ConflictError, match="only good copy of checkpoint 2"):
+        quick.maintain()
+    quick.maintain(MaintenancePolicy(vacuum=False))
+    orders.unpin(2)
+    quick.maintain()
+
+
+def test_policies_that_make_no_sense_are_refused(quick: ld.Catalog) -> None:
+    with pytest.raises(InvalidInputError):
+        MaintenancePolicy(grace=dt.timedelta(seconds=-1))
+    with pytest.raises(InvalidInputError):
+        MaintenancePolicy(compact_after=0)
+    _save(quick.writer("orders"), 1)
+    with pytest.raises(SessionStateError):
+        quick.as_of(versions={MANIFESTS.name: 0}).maintain()
+
+
+def test_saves_go_on_beside_maintenance(quick: ld.Catalog) -> None:
+    writer = quick.writer("orders")
+    _save(writer, 2)
+    failed: list[BaseException] = []
+
+    def saving() -> None:
+        try:
+            _save(writer, 8)
+        except BaseException as error:  # noqa: BLE001
+            failed.append(error)
+
+    thread = threading.Thread(target=saving)
+    thread.start()
+    removed: list[int] = []
+    while thread.is_alive():
+        quick.pipeline("orders").prune(RetentionPolicy(keep_last=2))
+        removed.extend(quick.maintain(AT_ONCE).removed.get("orders", ()))
+    thread.join()
+    assert failed == []
+    quick.pipeline("orders").prune(RetentionPolicy(keep_last=2))
+    removed.extend(quick.maintain(AT_ONCE).removed.get("orders", ()))
+    assert removed == list(range(1, 9))
+    assert quick.pipeline("orders").recover().chosen_id == 10
+    assert all(quick.pipeline("orders").validate(number).valid for number in (9, 10))

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from laminar_delta.model.manifest import CheckpointManifest
 
 
+States = Mapping[tuple[str, int], "StateSource"]
+"""State by operator and partition."""
+
 PAYLOADS = ("data",)
 """Columns left out of digests over children: chunks carry a checksum of their own."""
 
@@ -141,8 +144,8 @@ def stage_all_offsets(engine: Engine, saves: Sequence[tuple[Attempt, CheckpointM
             )
         context = SaveContext(pipeline=attempt.pipeline, attempt_id=attempt.attempt_id, generation=attempt.generation)
         tables.append(offsets_table(manifest, context))
-    rows = pa.concat_tables(tables)
-    if not rows.num_rows:
+    rows = pa.concat_tables(tables) if tables else None
+    if rows is None or not rows.num_rows:
         return [[] for _ in saves]
     parts = stage(engine, [attempt for attempt, _ in saves], SOURCE_OFFSETS.name, rows)
     return [[parts[a.attempt_id]] if a.attempt_id in parts else [] for a, _ in saves]
@@ -161,28 +164,41 @@ class StagedState:
     """Raw bytes per operator, over all its partitions."""
 
 
-def stage_state(engine: Engine, attempt: Attempt, states: Mapping[tuple[str, int], StateSource]) -> StagedState:
+def stage_state(engine: Engine, attempt: Attempt, states: States) -> StagedState:
     """Streams operator state into `operator_snapshots`: never more than about one part of it is in memory."""
-    measured = Measured()
-    fixed = {
-        "pipeline": attempt.pipeline,
-        "checkpoint_id": attempt.checkpoint_id,
-        "attempt_id": attempt.attempt_id,
-        "generation": attempt.generation,
-    }
+    return stage_all_state(engine, [(attempt, states)])[0]
+
+
+def stage_all_state(engine: Engine, saves: Sequence[tuple[Attempt, States]]) -> list[StagedState]:
+    """The same for several attempts in shared commits; the answer in their order."""
+    measured = [Measured() for _ in saves]
+    parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt, _ in saves}
 
     def rows() -> Iterator[Row]:
-        for (operator, partition), source in states.items():
-            cutter = cut(source)
-            yield from chunk_rows(fixed, operator, partition, cutter)
-            measured.add(operator, partition, cutter)
+        for (attempt, states), found in zip(saves, measured, strict=True):
+            fixed = {
+                "pipeline": attempt.pipeline,
+                "checkpoint_id": attempt.checkpoint_id,
+                "attempt_id": attempt.attempt_id,
+                "generation": attempt.generation,
+            }
+            for (operator, partition), source in states.items():
+                cutter = cut(source)
+                yield from chunk_rows(fixed, operator, partition, cutter)
+                found.add(operator, partition, cutter)
 
-    parts = [
-        stage(engine, [attempt], OPERATOR_SNAPSHOTS.name, table)[attempt.attempt_id] for table in tables_of(rows())
+    for table in tables_of(rows()):
+        for attempt_id, part in stage(engine, [a for a, _ in saves], OPERATOR_SNAPSHOTS.name, table).items():
+            parts[attempt_id].append(part)
+    return [
+        StagedState(
+            parts=tuple(parts[attempt.attempt_id]),
+            checksum=found.checksum,
+            checksums=found.checksums,
+            lengths=found.lengths,
+        )
+        for (attempt, _), found in zip(saves, measured, strict=True)
     ]
-    return StagedState(
-        parts=tuple(parts), checksum=measured.checksum, checksums=measured.checksums, lengths=measured.lengths
-    )
 
 
 def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:

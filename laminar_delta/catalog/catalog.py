@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.audit import AuditEntry, audit
+from laminar_delta.catalog.group import Save, save_together
 from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress, maintain
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.catalog.writer import Writer
-from laminar_delta.errors import InvalidInputError, SessionStateError
+from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.ids import validate_pipeline_name
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.committing import Saved
     from laminar_delta.engine.base import Engine
 
 
@@ -85,6 +87,17 @@ class Catalog:
         name = validate_pipeline_name(pipeline)
         held = generations.take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
         return Writer(self.engine, held, vnode_count=vnode_count)
+
+    def save_together(self, saves: Sequence[Save]) -> list[Saved | LaminarDeltaError]:
+        """Saves checkpoints of several pipelines in shared commits; see `catalog.group`. Needs a writer of each.
+
+        An engine that cannot carry several fences in one commit (Spark) makes the saves one after another.
+
+        Returns:
+            For each save, in order, what `Writer.save` would have returned, or the error it would have raised.
+        """
+        self._check_now("written")
+        return save_together(self.engine, saves)
 
     def maintain(
         self,

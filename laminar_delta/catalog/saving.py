@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.attempt import Attempt, Part, stage_offsets, stage_state
+from laminar_delta.catalog.attempt import Attempt, Part, States, stage_offsets, stage_state
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.checkpoints import manifest_row
 from laminar_delta.catalog.chunks import Measured
@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.rows import Lineage
-    from laminar_delta.codec import StateSource
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
 
 W = TypeVar("W", bound="SavingWriter")
-
-States = Mapping[tuple[str, int], "StateSource"]
-"""State by operator and partition."""
 
 
 class SavingWriter:
@@ -102,7 +98,7 @@ class SavingWriter:
         self.settle()
         stored = self.committer.stored(manifest.checkpoint_id)
         if stored is not None:
-            return self.committer.same_again(_with_state(manifest, Measured.of(state)) if state else manifest, stored)
+            return self.committer.same_again(with_state(manifest, Measured.of(state)) if state else manifest, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
             manifest, parts = self.stage(attempt, manifest, state)
             return self.commit(attempt, manifest, parts, external_id=external_id)
@@ -122,7 +118,7 @@ class SavingWriter:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
             staged = stage_state(self.engine, attempt, state)
             parts = [*offsets.result(), *staged.parts]
-        return _with_state(manifest, Measured(dict(staged.checksums), dict(staged.lengths))), parts
+        return with_state(manifest, Measured(dict(staged.checksums), dict(staged.lengths))), parts
 
     @contextmanager
     def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
@@ -236,7 +232,8 @@ class SavingWriter:
             )
 
 
-def _with_state(manifest: CheckpointManifest, measured: Measured) -> CheckpointManifest:
+def with_state(manifest: CheckpointManifest, measured: Measured) -> CheckpointManifest:
+    """A manifest that says what it has to say of its state."""
     external = {operator: OperatorCheckpoint.external_at(0, length) for operator, length in measured.lengths.items()}
     return replace(
         manifest,

@@ -1,0 +1,179 @@
+"""Group commit: many pipelines of one process save in the commits that one would take.
+
+One append per table holds the rows of all, under one fence each. All fences are checked inside the one commit: a pipeline that
+was taken over is taken out and told, the rest commit. Each checkpoint is what it would be if it had been saved alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets, stage_all_state
+from laminar_delta.catalog.chunks import Measured
+from laminar_delta.catalog.committing import Birth, Saved
+from laminar_delta.catalog.saving import with_state
+from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, LaminarDeltaError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.attempt import States
+    from laminar_delta.catalog.writer import Writer
+    from laminar_delta.engine.base import Commit, Engine
+    from laminar_delta.model.manifest import CheckpointManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """One save of a group."""
+
+    writer: Writer
+    manifest: CheckpointManifest
+    state: States | None = None
+
+
+@dataclass(slots=True)
+class _Member:
+    """A save under way."""
+
+    save: Save
+    attempt: Attempt
+    manifest: CheckpointManifest
+    parts: list[Part]
+    birth: Birth | None = None
+    answer: Saved | LaminarDeltaError | None = None
+
+
+def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | LaminarDeltaError]:
+    """Saves checkpoints of several pipelines, each at most once, in shared commits.
+
+    Returns:
+        For each, in the order given, its answer: what `Writer.save` would have returned or raised.
+
+    Raises:
+        InvalidInputError: A pipeline comes twice, or a writer is of another catalog.
+        StorageError: Nothing was committed.
+    """
+    _check(engine, saves)
+    if not engine.many_fences:
+        return [_alone(save) for save in saves]
+    with ExitStack() as turns:
+        # In one order everywhere, so that two groups never wait for each other in a circle.
+        for save in sorted(saves, key=lambda save: save.writer.pipeline):
+            turns.enter_context(save.writer.committer.turn())
+        members = [_begin(save) for save in saves]
+        going = [member for member in members if member.answer is None]
+        try:
+            _stage(engine, going)
+            _commit(engine, going)
+        except CommitUnknownError:
+            raise
+        except Exception:
+            for member in going:
+                member.save.writer.abort(member.attempt)
+            raise
+    return [_answer(member) for member in members]
+
+
+def _check(engine: Engine, saves: Sequence[Save]) -> None:
+    names = [save.writer.pipeline for save in saves]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"pipeline {twice[0]!r} comes more than once in a group", expected="once", found=names.count(twice[0])
+        )
+    if any(save.writer.engine is not engine for save in saves):
+        raise InvalidInputError("a group commits to one catalog", expected="writers of this catalog", found="others")
+
+
+def _alone(save: Save) -> Saved | LaminarDeltaError:
+    try:
+        return save.writer.save(save.manifest, save.state)
+    except (ConflictError, CommitUnknownError) as error:
+        return error
+
+
+def _begin(save: Save) -> _Member:
+    writer = save.writer
+    member = _Member(save, Attempt.new(writer.held, save.manifest.checkpoint_id), save.manifest, [])
+    try:
+        writer.settle()
+        stored = writer.committer.stored(save.manifest.checkpoint_id)
+        if stored is not None:
+            said = with_state(save.manifest, Measured.of(save.state)) if save.state else save.manifest
+            member.answer = writer.committer.same_again(said, stored)
+    except ConflictError as error:
+        member.answer = error
+    return member
+
+
+def _stage(engine: Engine, members: list[_Member]) -> None:
+    offsets = stage_all_offsets(engine, [(member.attempt, member.manifest) for member in members])
+    for member, parts in zip(members, offsets, strict=True):
+        member.parts.extend(parts)
+    stateful = [member for member in members if member.save.state]
+    staged = stage_all_state(engine, [(member.attempt, member.save.state or {}) for member in stateful])
+    for member, state in zip(stateful, staged, strict=True):
+        member.parts.extend(state.parts)
+        member.manifest = with_state(member.manifest, Measured(dict(state.checksums), dict(state.lengths)))
+
+
+def _commit(engine: Engine, members: list[_Member]) -> None:
+    for member in members:
+        birth = member.save.writer.committer.prepare(member.attempt, member.manifest, member.parts)
+        if isinstance(birth, Birth):
+            member.birth = birth
+        else:
+            member.answer = birth
+    while going := [member for member in members if member.answer is None]:
+        try:
+            made = _append(engine, going)
+        except FencedError as error:
+            fenced = [m for m in going if m.birth and m.birth.fence.application_id in _names(error)]
+            if not fenced:
+                raise
+            for member in fenced:
+                member.answer = _told(member, error)
+                member.save.writer.abort(member.attempt)
+        except CommitUnknownError as error:
+            for member in going:
+                member.answer = _told(member, error)
+        else:
+            for member in going:
+                assert member.birth is not None
+                member.answer = member.save.writer.committer.born(member.birth, made)
+
+
+def _append(engine: Engine, members: list[_Member]) -> Commit:
+    births = [member.birth for member in members if member.birth is not None]
+    first = births[0].attempt
+    return engine.append(
+        MANIFESTS.name,
+        pa.concat_tables([birth.row for birth in births]),
+        fences=[birth.fence for birth in births],
+        metadata=shared_metadata("save", [birth.attempt for birth in births]),
+        key={"pipeline": first.pipeline, "attempt_id": first.attempt_id},
+    )
+
+
+def _names(error: FencedError) -> set[object]:
+    return set(error.found) if isinstance(error.found, dict) else set()
+
+
+def _told(member: _Member, error: LaminarDeltaError) -> LaminarDeltaError:
+    """The error as this pipeline's writer would have raised it, taken note of in the same way."""
+    assert member.birth is not None
+    try:
+        with member.save.writer.committer.outcome_noted(member.birth):
+            raise error
+    except LaminarDeltaError as told:
+        return told
+
+
+def _answer(member: _Member) -> Saved | LaminarDeltaError:
+    assert member.answer is not None
+    return member.answer

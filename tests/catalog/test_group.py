@@ -1,0 +1,95 @@
+"""Group commit: many pipelines, few commits, each told its own."""
+
+from dataclasses import replace
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.committing import Saved
+from laminar_delta.catalog.group import Save
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, StorageError
+from laminar_delta.model.manifest import CheckpointManifest, ConnectorCheckpoint
+from tests.support.faults import failing_appends, unheard_appends
+
+
+def _manifest(number: int, offset: str) -> CheckpointManifest:
+    return CheckpointManifest(
+        version=1,
+        checkpoint_id=number,
+        epoch=number,
+        timestamp_ms=1_700_000_000_000,
+        source_offsets={"kafka": ConnectorCheckpoint(offsets={"0": offset}, epoch=number)},
+    )
+
+
+def _versions(catalog: ld.Catalog) -> list[int]:
+    return [catalog.engine.version(name) for name in (SOURCE_OFFSETS.name, OPERATOR_SNAPSHOTS.name, MANIFESTS.name)]
+
+
+def test_a_group_saves_all_in_the_commits_of_one(catalog: ld.Catalog) -> None:
+    writers = [catalog.writer(f"p{number}") for number in range(4)]
+    before = _versions(catalog)
+    saves = [
+        Save(writer, _manifest(1, str(number)), {("agg", 0): bytes([number]) * 30_000} if number % 2 else None)
+        for number, writer in enumerate(writers)
+    ]
+    answers = catalog.save_together(saves)
+    assert all(isinstance(answer, Saved) and not answer.replayed for answer in answers)
+    made = [after - was for was, after in zip(before, _versions(catalog), strict=True)]
+    assert made == ([1, 1, 1] if catalog.engine.many_fences else [4, 2, 4])
+    for number in range(4):
+        pipeline = catalog.pipeline(f"p{number}")
+        latest = pipeline.latest()
+        assert latest is not None
+        assert latest.source_offsets["kafka"].offsets == {"0": str(number)}
+        assert pipeline.validate(1).valid
+        if number % 2:
+            assert pipeline.state(1).read("agg") == bytes([number]) * 30_000
+    # Healing and the audit find each in the shared commit.
+    catalog.engine.delete(MANIFESTS.name, col("pipeline").eq("p2"))
+    assert catalog.pipeline("p2").recover(dry_run=True).chosen_id == 1
+    assert [entry.checkpoint_id for entry in catalog.audit(pipeline="p3") if entry.operation == "save"] == [1]
+    again = catalog.save_together([replace(saves[0], writer=writers[0]), Save(writers[1], _manifest(1, "9"))])
+    assert isinstance(again[0], Saved)
+    assert again[0].replayed
+    assert isinstance(again[1], ConflictError)
+
+
+def test_who_was_taken_over_is_told_and_the_rest_commit(catalog: ld.Catalog) -> None:
+    writers = [catalog.writer(f"p{number}", owner="old") for number in range(3)]
+    successor = catalog.writer("p1", owner="new")
+    answers = catalog.save_together([Save(writer, _manifest(1, "a")) for writer in writers])
+    assert isinstance(answers[0], Saved)
+    assert isinstance(answers[1], FencedError)
+    assert (answers[1].expected, answers[1].found) == (1, 2)
+    assert isinstance(answers[2], Saved)
+    assert catalog.pipeline("p1").latest() is None
+    assert len(catalog.pipeline("p1").remove_orphans()) == 1
+    successor.save(_manifest(1, "b"))
+
+
+def test_a_lost_answer_is_in_doubt_for_all_until_settled(catalog: ld.Catalog) -> None:
+    if not catalog.engine.many_fences:
+        pytest.skip("one by one, as tested for single saves")
+    writers = [catalog.writer(f"p{number}") for number in range(2)]
+    saves = [Save(writer, _manifest(1, "a")) for writer in writers]
+    with unheard_appends(catalog.engine, MANIFESTS.name):
+        answers = catalog.save_together(saves)
+    assert [type(answer).__name__ for answer in answers] == ["CommitUnknownError"] * 2
+    assert all(isinstance(answer, Saved) and answer.replayed for answer in catalog.save_together(saves))
+    with failing_appends(catalog.engine, SOURCE_OFFSETS.name), pytest.raises(StorageError):
+        catalog.save_together([Save(writer, _manifest(2, "a")) for writer in writers])
+    assert [len(writer.aborted) for writer in writers] == [1, 1]
+    assert all(isinstance(a, Saved) for a in catalog.save_together([Save(w, _manifest(2, "a")) for w in writers]))
+
+
+def test_a_group_is_of_one_catalog_and_each_pipeline_once(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("p")
+    with pytest.raises(InvalidInputError, match="more than once"):
+        catalog.save_together([Save(writer, _manifest(1, "a")), Save(writer, _manifest(2, "a"))])
+    other = ld.open_catalog("elsewhere", engine="memory")
+    with pytest.raises(InvalidInputError, match="one catalog"):
+        catalog.save_together([Save(other.writer("p"), _manifest(1, "a"))])
+    assert catalog.save_together([]) == []

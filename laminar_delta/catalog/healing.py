@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.attempt import births
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
@@ -55,6 +56,7 @@ def find_rows(reading: Reading, pipeline: str) -> FoundRows:
     try:
         current = {row["checkpoint_id"]: row for row in reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline))}
     except (StorageError, CorruptionError) as error:
+        raise_unless_damage(error)
         current, problem = {}, error.message
     committed = _committed(reading, pipeline, found)
     if problem and not committed:
@@ -84,7 +86,8 @@ def find_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
     """
     try:
         rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id))
-    except (StorageError, CorruptionError):
+    except (StorageError, CorruptionError) as error:
+        raise_unless_damage(error)
         rows = []
     intact = next((row for row in rows if is_intact(row)), None)
     if intact is not None:
@@ -125,6 +128,7 @@ def healed(reading: Reading, row: Row, read: Callable[[Reading], T]) -> T:
     try:
         return read(reading)
     except (CorruptionError, StorageError) as damage:
+        raise_unless_damage(damage)
         try:
             return read(as_saved(reading, row))
         except (CorruptionError, StorageError, NotFoundError):
@@ -160,6 +164,7 @@ def _look_back(reading: Reading, pipeline: str, number: int, version: int | None
         try:
             rows = attempt.rows(MANIFESTS, where=where)
         except (StorageError, CorruptionError, NotFoundError) as error:
+            raise_unless_damage(error)
             problem = error.message
             continue
         for row in rows:

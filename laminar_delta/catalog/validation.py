@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
 from laminar_delta.catalog.chunks import raw_of
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.sidecar import examine_checksum, examine_operators
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def examine(reading: Reading, row: Row) -> list[Finding]:
-    """Everything there is to say about a checkpoint, fatal or not, in a fixed order."""
+    """Everything there is to say about a checkpoint, in a fixed order. Raises only where storage does not answer."""
     digest = row_digest(row, without=["content_digest"])
     if digest != row["content_digest"]:
         changed = f"manifest row changed: saved as {row['content_digest']}, found {digest}"
@@ -29,6 +30,7 @@ def examine(reading: Reading, row: Row) -> list[Finding]:
         try:
             rows = child_rows(reading, row, child["table"])
         except LaminarDeltaError as error:
+            raise_unless_damage(error)
             found.append(_fatal("children-unreadable", f"{child['table']} cannot be read: {error}"))
             continue
         found.extend(_examine_children(child, rows))
@@ -59,6 +61,7 @@ def _examine_manifest(reading: Reading, row: Row) -> Iterator[Finding]:
     try:
         yield from validate_manifest(load_manifest(reading, row))
     except LaminarDeltaError as error:
+        raise_unless_damage(error)
         yield _fatal("manifest-unreadable", f"manifest cannot be put together: {error}")
 
 

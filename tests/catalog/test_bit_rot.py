@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.errors import LaminarDeltaError, StorageError
 
-SAVED = 3
-COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots")
+SAVED = 10
+COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots", "retention")
 
 
 def _state(number: int) -> bytes:
@@ -25,6 +26,8 @@ def _make(place: Path, *, compacted: bool) -> None:
                 cp.state("agg", _state(cp.id))
                 cp.sink("warehouse")
             writer.sink_committed(cp.id, "warehouse")
+    catalog.pipeline("orders").pin(1, reason="audit")
+    catalog.pipeline("orders").prune(RetentionPolicy(keep_last=SAVED - 2))
     if compacted:
         for table in COMPACTED:
             catalog.engine.optimize(table)
@@ -48,7 +51,8 @@ def _recover(place: Path) -> str:
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["fresh", "compacted"])
-def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, compacted: bool) -> None:
+@pytest.mark.parametrize("places", [2, pytest.param(12, marks=pytest.mark.soak)])
+def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, compacted: bool, places: int) -> None:
     place = tmp_path / "catalog"
     _make(place, compacted=compacted)
     chance = random.Random(7)
@@ -56,20 +60,18 @@ def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, 
     used = 0
     for path in files:
         whole = path.read_bytes()
-        for position in (0, len(whole) // 2, len(whole) - 1, chance.randrange(len(whole))):
+        for position in [len(whole) // 2, *(chance.randrange(len(whole)) for _ in range(places - 1))]:
             damaged = bytearray(whole)
-            damaged[position] ^= 0x41
+            damaged[position] ^= 1 << chance.randrange(8)
             path.write_bytes(damaged)
             outcome = _recover(place)
             used += outcome.startswith("used")
-            if "sink_statuses" in path.parts and outcome.startswith("undelivered"):
-                # Status rows carry no digest: one that rotted into another is missed, which makes recovery fall back.
-                continue
-            if path.suffix == ".parquet" and "_delta_log" not in path.parts:
+            table = path.relative_to(place).parts[0]
+            if path.suffix == ".parquet" and "_delta_log" not in path.parts and (compacted or table != "retention"):
                 # One data file holds at most one checkpoint, or all of them in a version that was compacted later.
                 assert outcome.startswith("used"), f"{path.name} at {position}: {outcome}"
             elif not outcome.startswith("used"):
-                assert path.name in outcome or path.parts[-3] in outcome, f"{path} at {position}: {outcome}"
+                assert path.name in outcome or table in outcome, f"{path} at {position}: {outcome}"
         path.write_bytes(whole)
     assert _recover(place) == f"used {SAVED}"
     assert used > len(files)
@@ -99,7 +101,7 @@ def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_
     report = orders.recover(dry_run=True)
     assert report.chosen_id is None
     assert not report.is_fresh_start
-    assert len(report.skipped) == SAVED
+    assert len(report.skipped) == SAVED - 1
     shutil.rmtree(place / "manifests")
     with pytest.raises(LaminarDeltaError):
         orders.recover(dry_run=True)

@@ -7,13 +7,15 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.decisions import ABANDONED, Decision, decide, standing
 from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, RETENTION, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, RETENTION, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.engine.request import TableSpec
-from laminar_delta.errors import ConflictError, NotFoundError
+from laminar_delta.errors import ConflictError, ErrorCode, FencedError, NotFoundError, StorageError
 from laminar_delta.model.status import SinkCommitStatus
+from tests.support.faults import unreadable
 
 Opener = Callable[[], ld.Catalog]
 
@@ -183,3 +185,36 @@ def test_a_pin_on_a_retired_checkpoint_is_refused(catalog: ld.Catalog) -> None:
         orders.get(1)
     with pytest.raises((NotFoundError, ConflictError)):
         orders.pin(1, reason="too late")
+
+
+@pytest.mark.parametrize("table", [MANIFESTS.name, SOURCE_OFFSETS.name, RETENTION.name, SINK_STATUSES.name])
+def test_storage_that_does_not_answer_is_an_error_and_abandons_nothing(catalog: ld.Catalog, table: str) -> None:
+    writer = catalog.writer("orders")
+    for _ in range(2):
+        with writer.checkpoint() as cp:
+            cp.source("kafka", {"0": "1"})
+            cp.sink("warehouse")
+        writer.sink_committed(cp.id, "warehouse")
+    with unreadable(catalog.engine, table, code=ErrorCode.UNREACHABLE), pytest.raises(StorageError):
+        writer.recover()
+    assert standing(writer.reading, "orders").abandoned == frozenset()
+    assert writer.recover().chosen_id == 2
+
+
+def test_a_zombie_abandons_nothing_its_successor_may_go_on_from(open_again: Opener) -> None:
+    old = open_again().writer("orders", owner="old")
+    with old.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+    new = open_again().writer("orders", owner="new")
+    assert new.recover().chosen_id == 1
+    # Behind the check, as a process that was paused would write it.
+    abandoned = Decision(checkpoint_id=1, word=ABANDONED)
+    decide(old.engine, "orders", lambda _: [abandoned], owner="old", generation=old.generation)
+    assert standing(new.reading, "orders").abandoned == frozenset()
+    assert new.recover().chosen_id == 1
+    with pytest.raises(FencedError):
+        old.recover()
+    # Before the successor has chosen, it is taken into account.
+    newer = open_again().writer("orders", owner="newer")
+    decide(new.engine, "orders", lambda _: [abandoned], owner="new", generation=new.generation)
+    assert newer.recover().chosen_id is None

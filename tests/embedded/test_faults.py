@@ -142,3 +142,20 @@ def test_the_log_is_checkpointed_at_its_interval_and_stays_quick_to_open(tmp_pat
         2 * LOG_CHECKPOINT_EVERY,
     ]
     assert engine.read(LINES.name).num_rows == 2 * LOG_CHECKPOINT_EVERY + 1
+
+
+def test_storage_that_does_not_answer_is_told_from_damage() -> None:
+    nobody = {
+        "aws_endpoint": "http://127.0.0.1:9",
+        "aws_allow_http": "true",
+        "aws_access_key_id": "x",
+        "aws_secret_access_key": "y",
+        "aws_region": "x",
+        "max_retries": "0",
+    }
+    engine = EmbeddedEngine("s3://bucket/catalog", storage_options=nobody)
+    with pytest.raises(StorageError, match="cannot be reached") as error:
+        engine.read("manifests")
+    assert error.value.code is ErrorCode.UNREACHABLE
+    assert "\x1b" not in str(error.value)
+    assert "\n" not in str(error.value)

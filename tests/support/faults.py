@@ -10,7 +10,7 @@ import pyarrow as pa
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.request import Stamp
 from laminar_delta.engine.settle import OutcomeUnknown
-from laminar_delta.errors import StorageError
+from laminar_delta.errors import ErrorCode, StorageError
 
 
 @contextmanager
@@ -50,13 +50,13 @@ def unheard_appends(engine: Engine, table: str) -> Iterator[None]:
 
 
 @contextmanager
-def unreadable(engine: Engine, table: str) -> Iterator[None]:
+def unreadable(engine: Engine, table: str, *, code: ErrorCode = ErrorCode.STORAGE) -> Iterator[None]:
     """Within: the table cannot be read."""
     real = engine.scan
 
     def scan(name: str, **arguments: Any) -> pa.RecordBatchReader:
         if name == table:
-            raise StorageError(f"table {name!r} cannot be read")
+            raise StorageError(f"table {name!r} cannot be read", code=code)
         return real(name, **arguments)
 
     with patch.object(engine, "scan", scan):

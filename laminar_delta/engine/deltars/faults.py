@@ -6,6 +6,7 @@ told apart by words; `tests/embedded/test_faults.py` provokes each of them for r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,7 @@ from deltalake.exceptions import (
 )
 
 from laminar_delta.engine.settle import FenceRefused, OutcomeUnknown, WriteConflict
+from laminar_delta.engine.unreachable import says_unreachable, unreachable
 from laminar_delta.errors import (
     ErrorCode,
     FormatError,
@@ -27,6 +29,7 @@ from laminar_delta.errors import (
     StorageError,
 )
 
+_DRAWING = re.compile("\x1b\\[[0-9;]*m|↳")
 _VERSION_WORDS = ("LogSegment end version", "Invalid table version", "No files in log segment", "before the earliest")
 _MISSING_FILE_WORDS = ("No such file or directory", "not found: No such", "Find missing file")
 
@@ -49,19 +52,19 @@ def committing(table: str, *, may_still_land: bool) -> Iterator[None]:
     try:
         yield
     except CommitFailedError as error:
-        raise WriteConflict(str(error)) from error
+        raise WriteConflict(_plain(error)) from error
     except SchemaMismatchError as error:
-        raise InvalidInputError(f"rows do not fit table {table!r}: {error}") from error
+        raise InvalidInputError(f"rows do not fit table {table!r}: {_plain(error)}") from error
     except BaseException as error:
         if _is_ours(error) or not _is_foreign(error):
             raise
-        raise OutcomeUnknown(str(error), may_still_land=may_still_land) from error
+        raise OutcomeUnknown(_plain(error), may_still_land=may_still_land) from error
 
 
 def _as_read_error(error: BaseException, table: str, version: int | None) -> LaminarDeltaError | None:
     if _is_ours(error) or not _is_foreign(error):
         return None
-    text = str(error)
+    text = _plain(error)
     if version is not None and any(words in text for words in _VERSION_WORDS):
         return NotFoundError(
             f"table {table!r} has no version {version} (any more)",
@@ -80,7 +83,14 @@ def _as_read_error(error: BaseException, table: str, version: int | None) -> Lam
             found=text,
             next_step="Read an earlier version or another checkpoint; find out who removed the file.",
         )
+    if says_unreachable(text):
+        return unreachable(table, text)
     return StorageError(f"table {table!r} cannot be read: {text}", found=text)
+
+
+def _plain(error: BaseException) -> str:
+    """The error's words on one line: delta-rs draws its chain of causes as a coloured tree."""
+    return " ".join(_DRAWING.sub(" ", str(error)).split())
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -29,6 +29,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from laminar_delta.engine.settle import FenceRefused, OutcomeUnknown, WriteConflict
+from laminar_delta.engine.unreachable import says_unreachable, unreachable
 from laminar_delta.errors import (
     ErrorCode,
     FormatError,
@@ -205,6 +206,8 @@ def _as_read_error(error: Exception, table: str, version: int | None) -> Laminar
             found=text,
             next_step="Start Spark with delta-spark and its extension and catalog, or leave `spark` out.",
         )
+    if _is_network(error) or says_unreachable(str(error)):
+        return unreachable(table, text)
     return StorageError(f"table {table!r} cannot be read: {text}", found=text)
 
 

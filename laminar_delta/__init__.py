@@ -15,12 +15,48 @@ from laminar_delta._version import __version__
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.coordinator import Coordinator
+    from laminar_delta.catalog.group import Save
+    from laminar_delta.catalog.maintenance import MaintenancePolicy
     from laminar_delta.catalog.opening import open_catalog
+    from laminar_delta.catalog.recovery import FailedSinks
+    from laminar_delta.catalog.retention import RetentionPolicy
+    from laminar_delta.errors import (
+        CommitUnknownError,
+        ConflictError,
+        CorruptionError,
+        FencedError,
+        FormatError,
+        InvalidInputError,
+        LaminarDeltaError,
+        NotFoundError,
+        NotInstalledError,
+        SessionStateError,
+        StorageError,
+    )
     from laminar_delta.model import CheckpointManifest
+    from laminar_delta.stores import DeltaCheckpointStore
 
 _HOME = {
     "Catalog": "laminar_delta.catalog.catalog",
+    "Coordinator": "laminar_delta.catalog.coordinator",
     "CheckpointManifest": "laminar_delta.model",
+    "CommitUnknownError": "laminar_delta.errors",
+    "ConflictError": "laminar_delta.errors",
+    "CorruptionError": "laminar_delta.errors",
+    "DeltaCheckpointStore": "laminar_delta.stores",
+    "FailedSinks": "laminar_delta.catalog.recovery",
+    "FencedError": "laminar_delta.errors",
+    "FormatError": "laminar_delta.errors",
+    "InvalidInputError": "laminar_delta.errors",
+    "LaminarDeltaError": "laminar_delta.errors",
+    "MaintenancePolicy": "laminar_delta.catalog.maintenance",
+    "NotFoundError": "laminar_delta.errors",
+    "NotInstalledError": "laminar_delta.errors",
+    "RetentionPolicy": "laminar_delta.catalog.retention",
+    "Save": "laminar_delta.catalog.group",
+    "SessionStateError": "laminar_delta.errors",
+    "StorageError": "laminar_delta.errors",
     "open_catalog": "laminar_delta.catalog.opening",
 }
 
@@ -31,4 +67,30 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOME[name]), name)
 
 
-__all__ = ["Catalog", "CheckpointManifest", "__version__", "open_catalog"]
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
+
+
+__all__ = [
+    "Catalog",
+    "Coordinator",
+    "CheckpointManifest",
+    "CommitUnknownError",
+    "ConflictError",
+    "CorruptionError",
+    "DeltaCheckpointStore",
+    "FailedSinks",
+    "FencedError",
+    "FormatError",
+    "InvalidInputError",
+    "LaminarDeltaError",
+    "MaintenancePolicy",
+    "NotFoundError",
+    "NotInstalledError",
+    "RetentionPolicy",
+    "Save",
+    "SessionStateError",
+    "StorageError",
+    "__version__",
+    "open_catalog",
+]

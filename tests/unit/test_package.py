@@ -51,6 +51,15 @@ except ValueError as error:
     assert _python(code) == "['embedded', 'memory', 'spark']"
 
 
+def test_everything_promised_at_the_top_is_there() -> None:
+    import laminar_delta
+
+    for name in laminar_delta.__all__:
+        assert getattr(laminar_delta, name) is not None
+        assert name in dir(laminar_delta)
+    assert set(laminar_delta._HOME) == set(laminar_delta.__all__) - {"__version__"}
+
+
 def test_versions_agree() -> None:
     import importlib.metadata
 

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import Attempt, Part, children_of
-from laminar_delta.catalog.checkpoints import load_manifest, manifest_row
+from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.healing import committed_ids, find_row, healed
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.rows import SaveContext, manifest_table
 from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, NotFoundError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,12 +98,10 @@ class Committer:
         """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
         if checkpoint_id > self._highest_id:
             return None
-        try:
-            row = manifest_row(self.reading, self.held.pipeline, checkpoint_id)
-        except NotFoundError:
-            self._check_not_removed(checkpoint_id)
-            return None
-        return load_manifest(self.reading, row)
+        self._check_not_removed(checkpoint_id)
+        # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
+        row = find_row(self.reading, self.held.pipeline, checkpoint_id)
+        return None if row is None else healed(self.reading, row, lambda reading: load_manifest(reading, row))
 
     def commit(
         self,
@@ -250,12 +249,8 @@ class Committer:
 
 def _highest_id(reading: Reading, pipeline: str) -> int:
     """The highest id anyone used, also in attempts that never committed (theirs are burned) and for what is removed since."""
-    of_pipeline = col("pipeline").eq(pipeline)
-    return max(
-        (
-            row["checkpoint_id"] or 0
-            for table in (MANIFESTS, SOURCE_OFFSETS, RETENTION)
-            for row in reading.rows(table, where=of_pipeline, columns=["checkpoint_id"])
-        ),
-        default=0,
-    )
+    used = {0, *committed_ids(reading, pipeline)}
+    for table in (MANIFESTS, SOURCE_OFFSETS, RETENTION):
+        rows = reading.rows(table, where=col("pipeline").eq(pipeline), columns=["checkpoint_id"])
+        used.update(row["checkpoint_id"] or 0 for row in rows)
+    return max(used)

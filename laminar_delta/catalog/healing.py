@@ -103,6 +103,11 @@ def find_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
     return next((row for row in found.rows if row["checkpoint_id"] == checkpoint_id), None)
 
 
+def committed_ids(reading: Reading, pipeline: str) -> set[int]:
+    """The checkpoints the log tells of, also those whose rows are gone by now."""
+    return set(_committed(reading, pipeline, FoundRows()))
+
+
 def highest_epoch(reading: Reading, pipeline: str) -> int:
     """The highest epoch any checkpoint of a pipeline has, visible or not; 0 without one."""
     found = find_rows(reading, pipeline)

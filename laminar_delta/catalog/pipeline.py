@@ -136,7 +136,7 @@ class Pipeline:
     def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
         """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""
         self._check_writable()
-        self.get(checkpoint_id)
+        manifest_row(self.reading, self.name, checkpoint_id)
 
         def choose(seen: Standing) -> list[Decision]:
             if checkpoint_id in seen.retired:

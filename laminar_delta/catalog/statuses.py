@@ -37,7 +37,8 @@ def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:
         exact=False,
         intact=lambda change: digest_of(change) == change["digest"],
     )
-    return {**statuses, **derived_statuses(changes)}
+    delivered = {sink: status for sink, status in statuses.items() if status.is_committed}
+    return {**statuses, **derived_statuses(changes), **delivered}
 
 
 def derived_statuses(changes: Iterable[Row]) -> dict[str, SinkCommitStatus]:

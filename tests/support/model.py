@@ -1,0 +1,236 @@
+"""A pipeline as plain dictionaries and lists: what the catalog has to agree with, whatever is done to it and in whatever order.
+
+Nothing of the catalog is used or imitated here. There are no tables, no attempts and no digests: a checkpoint is what was put
+into it, a decision is membership in a set, and a fence is a pair of numbers that only goes up.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+Status = tuple[str, str | None]
+"""Kind and message."""
+
+PENDING: Status = ("Pending", None)
+COMMITTED: Status = ("Committed", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What is put into a checkpoint."""
+
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    states: Mapping[tuple[str, int], bytes] = field(default_factory=dict)
+    """By operator and partition."""
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    """State that travels inside the manifest."""
+    sinks: Mapping[str, Status] = field(default_factory=dict)
+    watermark: int = 0
+    parent: int | None = None
+
+
+@dataclass(kw_only=True)
+class Checkpoint:
+    """A committed checkpoint, and what became of it."""
+
+    number: int
+    generation: int
+    content: Content
+    changes: list[tuple[int, int, str, Status]] = field(default_factory=list)
+    """Of sink statuses: generation, turn within it, sink, status."""
+    row_gone: bool = False
+    """Somebody deleted its row: readers do not see it, recovery does."""
+    sources_gone: bool = False
+    states_gone: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def intact(self) -> bool:
+        return not (self.row_gone or self.sources_gone or self.states_gone)
+
+    @property
+    def statuses(self) -> dict[str, Status]:
+        """Committed is for good; otherwise the change that came last counts."""
+        current = dict(self.content.sinks)
+        for _, _, sink, status in sorted(self.changes, key=lambda change: change[:2]):
+            if current[sink] != COMMITTED:
+                current[sink] = status
+        return current
+
+    @property
+    def delivered(self) -> bool:
+        return all(status == COMMITTED for status in self.statuses.values())
+
+    def acceptable(self, *, accept_failed: bool = False) -> bool:
+        kinds = {"Committed", "Failed"} if accept_failed else {"Committed"}
+        return all(kind in kinds for kind, _ in self.statuses.values())
+
+
+@dataclass(kw_only=True)
+class WriterModel:
+    """A writer, the current one or a zombie."""
+
+    generation: int
+    highest: int
+    next_id: int
+    turn: int = 0
+    status_turn: int = 0
+    in_doubt: bool = False
+    """It was not told what became of a save."""
+    given_up: list["Staged"] = field(default_factory=list)
+    closed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """Children that were staged and have not become a checkpoint."""
+
+    number: int
+    generation: int
+    content: Content
+    turn: int = 0
+    """Of the commit that is under way, if one is."""
+
+
+@dataclass
+class PipelineModel:
+    """One pipeline."""
+
+    generation: int = 0
+    released: bool = True
+    fence: tuple[int, int] = (0, 0)
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    staged: list[Staged] = field(default_factory=list)
+    retired: set[int] = field(default_factory=set)
+    pinned: set[int] = field(default_factory=set)
+    abandoned: set[int] = field(default_factory=set)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def visible(self) -> list[int]:
+        return sorted(n for n, found in self.checkpoints.items() if n not in self.retired and not found.row_gone)
+
+    def walk(self, *, accept_failed: bool = False) -> tuple[int | None, list[tuple[int, str]]]:
+        """What recovery chooses, and what it passes over before that with the first word of the reason."""
+        skipped: list[tuple[int, str]] = []
+        for number in sorted(self.checkpoints, reverse=True):
+            why_not = self.why_not(number, accept_failed=accept_failed)
+            if why_not is None:
+                return number, skipped
+            if why_not != "retired":
+                skipped.append((number, why_not))
+        return None, skipped
+
+    def why_not(self, number: int, *, accept_failed: bool = False) -> str | None:
+        """Why recovery cannot use a checkpoint, in one word; None when it can."""
+        if number in self.retired:
+            return "retired"
+        if number in self.abandoned:
+            return "abandoned"
+        return None if self.checkpoints[number].acceptable(accept_failed=accept_failed) else "undelivered"
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def take_over(self) -> WriterModel:
+        self.generation += 1
+        self.released = False
+        self.fence = (self.generation, 0)
+        burned = [staged.number for staged in self.staged if staged.content.sources]
+        highest = max([*self.checkpoints, *burned], default=0)
+        return WriterModel(generation=self.generation, highest=highest, next_id=highest + 1)
+
+    def holds(self, writer: WriterModel) -> bool:
+        return writer.generation == self.generation
+
+    def settle(self, writer: WriterModel) -> bool:
+        """What a writer in doubt does before anything else. False: it is fenced."""
+        if writer.in_doubt:
+            if not self.holds(writer):
+                return False
+            writer.turn += 1
+            self.fence = (writer.generation, writer.turn)
+            writer.in_doubt = False
+        return True
+
+    def save(self, writer: WriterModel, number: int, content: Content) -> str:
+        """What a save comes to: saved, replayed, conflict or fenced."""
+        if not self.settle(writer):
+            return "fenced"
+        if number <= writer.highest and number in self.checkpoints:
+            return "replayed" if self.checkpoints[number].content == content else "conflict"
+        staged = self.stage(writer, number, content)
+        if not self.holds(writer):
+            self.give_up(writer, staged)
+            return "fenced"
+        self.land(staged)
+        self._know(writer, number)
+        return "saved"
+
+    def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
+        writer.turn += 1
+        staged = Staged(number=number, generation=writer.generation, content=content, turn=writer.turn)
+        self.staged.append(staged)
+        return staged
+
+    def give_up(self, writer: WriterModel, staged: Staged) -> None:
+        writer.given_up.append(staged)
+
+    def doubt(self, writer: WriterModel, staged: Staged) -> None:
+        writer.in_doubt = True
+        self._know(writer, staged.number)
+
+    def land(self, staged: Staged) -> bool:
+        """The one commit that makes a checkpoint; False when the fence is past it."""
+        if (staged.generation, staged.turn) <= self.fence:
+            return False
+        self.fence = (staged.generation, staged.turn)
+        self.staged.remove(staged)
+        self.checkpoints[staged.number] = Checkpoint(
+            number=staged.number, generation=staged.generation, content=staged.content
+        )
+        return True
+
+    def set_status(self, writer: WriterModel, number: int, sink: str, status: Status) -> None:
+        writer.status_turn += 1
+        self.checkpoints[number].changes.append((writer.generation, writer.status_turn, sink, status))
+
+    def recover(self, *, accept_failed: bool = False) -> None:
+        """What a recovery by the writer leaves behind."""
+        self.abandoned.update(number for number, _ in self.walk(accept_failed=accept_failed)[1])
+
+    def orphans(self, *, of: WriterModel | None = None) -> list[Staged]:
+        """What can never become a checkpoint: of older generations, and what the current writer itself gave up."""
+        given_up = [] if of is None else of.given_up
+        return [
+            staged
+            for staged in self.staged
+            if (staged.content.sources or staged.content.states)
+            and (staged.generation < self.generation or staged in given_up)
+        ]
+
+    # -- retention ----------------------------------------------------------------------------------------------------
+
+    def prune(self, *, keep_last: int, keep_young: bool) -> list[int]:
+        """What a policy retires. `keep_young`: it also keeps by age, and everything here is young."""
+        visible = self.visible()
+        kept = set(visible[-1:]) | (self.pinned & set(visible)) | set(visible[max(0, len(visible) - keep_last) :])
+        kept |= {number for number in [self._resumable()] if number is not None}
+        if keep_young:
+            kept |= set(visible)
+        for number in sorted(kept, reverse=True):
+            kept.update(needed for needed in self._needed(number) if needed in visible)
+        return [number for number in visible if number not in kept]
+
+    def _needed(self, number: int) -> Iterator[int]:
+        parent = self.checkpoints[number].content.parent
+        while parent is not None and parent in self.checkpoints:
+            yield parent
+            if parent not in self.visible():
+                return
+            parent = self.checkpoints[parent].content.parent
+
+    def _resumable(self) -> int | None:
+        candidates = [n for n in self.visible() if n not in self.abandoned and self.checkpoints[n].delivered]
+        return max(candidates, default=None)
+
+    def _know(self, writer: WriterModel, number: int) -> None:
+        writer.highest = max(writer.highest, number)
+        writer.next_id = max(writer.next_id, number + 1)

@@ -153,7 +153,8 @@ def decide(
             engine.append(
                 RETENTION.name,
                 pa.Table.from_pylist(rows, schema=RETENTION.schema),
-                fences=[Fence(f"laminar-retention:{pipeline}", seen.last + len(rows))],
+                # The first number of the batch: of all who saw the same last decision one has it, however many each makes.
+                fences=[Fence(f"laminar-retention:{pipeline}", seen.last + 1)],
                 metadata=metadata,
                 key={"pipeline": pipeline, "decision_id": str(rows[0]["decision_id"])},
             )

@@ -4,6 +4,7 @@ Writers that were taken over are kept and used on purpose; rows are deleted, fil
 and commits arrive late. Each test makes a machine of its own with `machine_on`.
 """
 
+import datetime as dt
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import laminar_delta as ld
+from laminar_delta.catalog.committing import Saved
+from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.pipeline import Pipeline
 from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SINK_STATUSES, SOURCE_OFFSETS
-from laminar_delta.catalog.writer import Saved, Writer
+from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.engine.settle import FenceRefused, WriteConflict
 from laminar_delta.errors import LaminarDeltaError
@@ -32,6 +35,15 @@ CHILDREN = (SOURCE_OFFSETS.name, OPERATOR_SNAPSHOTS.name)
 COMPACTED = (MANIFESTS.name, *CHILDREN, SINK_STATUSES.name, "retention", "writers")
 LONG_MS = 10**12
 """Longer than any of this is old."""
+
+TOLD = {
+    "saved": "ok",
+    "replayed": "ok",
+    "fenced": "FencedError",
+    "conflict": "ConflictError",
+    "not found": "NotFoundError",
+}
+"""The model's words as a caller hears them."""
 
 Opener = Callable[[], ld.Catalog]
 
@@ -79,7 +91,8 @@ class CatalogMachine(RuleBasedStateMachine):
         super().__init__()
         self.open_again = type(self).make()
         self.catalog = self.open_again()
-        self.models = {name: PipelineModel() for name in PIPELINES}
+        self.models: dict[str, PipelineModel] = {}
+        self.models.update({name: PipelineModel(name, self.models) for name in PIPELINES})
         self.writers: dict[str, list[Held]] = {name: [] for name in PIPELINES}
         self.given: dict[tuple[str, int], tuple[CheckpointManifest, dict[tuple[str, int], bytes]]] = {}
         """What each checkpoint was saved with, to save it again."""
@@ -219,12 +232,57 @@ class CatalogMachine(RuleBasedStateMachine):
         if landed:
             self.given[name, staged.number] = _manifest(staged.number, staged.content), dict(staged.content.states)
 
+    # -- deriving -----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: any(True for _ in self._all()))
+    @rule(data=st.data(), how=st.sampled_from(["rewind", "rewind", "fork", "edit", "edit newest"]), accept=st.booleans())
+    def derive(self, data: st.DataObject, how: str, accept: bool) -> None:
+        origin, found = self._draw_checkpoint(data)
+        name = next(other for other in PIPELINES if other != origin) if how == "fork" else origin
+        if not self.writers[name]:
+            return
+        held, model, number = self._draw_writer(data, name)[1], self.models[name], found.number
+        edits = {data.draw(st.sampled_from(["kafka", "files"])): {"0": "99"}}
+        if how == "fork":
+            expected = model.derive(held.model, self.models[origin], number)
+            told = self._told(lambda: held.real.fork(origin, number, reason="try"))[0]
+        elif how == "rewind":
+            expected = model.derive(held.model, model, number, accept_undelivered=accept)
+            told = self._told(lambda: held.real.rewind(number, reason="back", accept_undelivered=accept))[0]
+        else:
+            chosen = max(model.visible(), default=None) if how == "edit newest" else number
+            expected = "not found"
+            if chosen is not None:
+                expected = model.derive(held.model, model, chosen, edits=edits, accept_undelivered=accept)
+            told = self._told(
+                lambda: held.real.edit_offsets(
+                    edits,
+                    reason="skip",
+                    checkpoint_id=None if how == "edit newest" else number,
+                    accept_undelivered=accept,
+                )
+            )[0]
+        assert told == TOLD[expected]
+        assert held.real.next_id == held.model.next_id
+
+    @precondition(lambda self: any(self.writers.values()))
+    @rule(data=st.data())
+    def undo(self, data: st.DataObject) -> None:
+        name, held = self._draw_writer(data)
+        expected = self.models[name].undo(held.model)
+        assert self._told(lambda: held.real.undo(reason="mistake"))[0] == TOLD[expected]
+        assert held.real.next_id == held.model.next_id
+
     # -- statuses -----------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: any(found.content.sinks for _, found in self._all()))
     @rule(data=st.data(), status=statuses)
     def set_status(self, data: st.DataObject, status: Status) -> None:
-        known = [(name, found) for name, found in self._all() if found.content.sinks and self.writers[name]]
+        known = [
+            (name, found)
+            for name, found in self._all()
+            if found.content.sinks and self.writers[name] and found.number not in self.models[name].removed
+        ]
         if not known:
             return
         # The newest are where recovery looks first.
@@ -254,7 +312,7 @@ class CatalogMachine(RuleBasedStateMachine):
         expected = model.prune(keep_last=keep_last, keep_young=keep_young)
         assert list(self._pipeline(name).prune(policy, dry_run=look).retire) == expected
         if not look:
-            model.retired.update(expected)
+            model.retire(expected)
 
     @precondition(lambda self: any(True for _ in self._all()))
     @rule(data=st.data(), what=st.sampled_from(["pin", "unpin", "restore"]))
@@ -312,6 +370,19 @@ class CatalogMachine(RuleBasedStateMachine):
         )
         model.staged = [staged for staged in model.staged if staged not in expected]
 
+    @rule(vacuum=st.booleans())
+    def maintain(self, vacuum: bool) -> None:
+        policy = MaintenancePolicy(grace=dt.timedelta(0), compact_after=10, vacuum=vacuum)
+        told, report = self._told(lambda: self.catalog.maintain(policy))
+        if vacuum and any(model.only_in_the_past() for model in self.models.values()):
+            assert told == "ConflictError"
+            return
+        assert told == "ok"
+        assert not report.put_off
+        for name, model in self.models.items():
+            there = {number for number, found in model.checkpoints.items() if not found.row_gone}
+            assert set(report.removed.get(name, ())) & there == set(model.remove()) & there
+
     @rule(table=st.sampled_from(COMPACTED))
     def compact(self, table: str) -> None:
         self.catalog.engine.optimize(table)
@@ -322,6 +393,8 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(data=st.data(), table=st.sampled_from([MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS]), changed=st.booleans())
     def damage_rows(self, data: st.DataObject, table: Any, changed: bool) -> None:
         name, found = self._draw_checkpoint(data)
+        if found.number in self.models[name].removed:
+            return
         where: Predicate = col("pipeline").eq(name) & col("checkpoint_id").eq(found.number)
         if table is MANIFESTS:
             self.catalog.engine.delete(table.name, where)
@@ -332,7 +405,7 @@ class CatalogMachine(RuleBasedStateMachine):
             else:
                 self.catalog.engine.delete(table.name, where)
             found.sources_gone = True
-        elif table is OPERATOR_SNAPSHOTS and found.content.states:
+        elif table is OPERATOR_SNAPSHOTS and found.content.states and found.state_of is None:
             operator, partition = data.draw(st.sampled_from(sorted(found.content.states)))
             self.catalog.engine.delete(
                 table.name, where & col("operator").eq(operator) & col("partition").eq(partition)
@@ -347,7 +420,11 @@ class CatalogMachine(RuleBasedStateMachine):
         if not files or not self.models[name].checkpoints:
             return
         file: DataFile = data.draw(st.sampled_from(files))
-        victims = {number for number in self.models[name].checkpoints if file.touches(name, number)}
+        victims = {
+            number
+            for number, found in self.models[name].checkpoints.items()
+            if file.touches(name, number) or (found.state_of is not None and file.touches(*found.state_of))
+        }
         with file.rotten(place) if file.can_rot and place < 1 else file.missing():
             if not resume or not self.writers[name] or not self.models[name].holds(self.writers[name][-1].model):
                 self._agrees(name, self._pipeline(name).recover(dry_run=True), victims=victims)
@@ -452,11 +529,10 @@ class CatalogMachine(RuleBasedStateMachine):
         manifest, states = given or (_manifest(number, content), dict(content.states))
         expected = model.save(held.model, number, content)
         told, saved = self._told(save or (lambda: held.real.save(manifest, states)))
+        assert told == TOLD[expected]
         if told == "ok":
-            assert expected == ("replayed" if saved.replayed else "saved")
-        else:
-            assert told == {"fenced": "FencedError", "conflict": "ConflictError"}.get(expected, f"not {expected}")
-        if expected == "saved":
+            assert saved.replayed == (expected == "replayed")
+        if (name, number) not in self.given and number in model.checkpoints:
             self.given[name, number] = manifest, states
         assert held.real.next_id == held.model.next_id
 
@@ -485,7 +561,7 @@ class CatalogMachine(RuleBasedStateMachine):
         return name, data.draw(st.sampled_from([current, current, current, *zombies[-2:]]))
 
     def _draw_parent(self, data: st.DataObject, name: str) -> int | None:
-        return data.draw(st.sampled_from([None, None, *self.models[name].visible()[-2:]]))
+        return data.draw(st.sampled_from([None, None, *sorted(self.models[name].checkpoints)[-3:]]))
 
 
 def _manifest(number: int, content: Content) -> CheckpointManifest:
@@ -507,7 +583,7 @@ def _manifest(number: int, content: Content) -> CheckpointManifest:
 
 def _is_what_was_saved(manifest: CheckpointManifest, found: Checkpoint) -> None:
     content = found.content
-    assert (manifest.checkpoint_id, manifest.epoch) == (found.number, found.number)
+    assert (manifest.checkpoint_id, manifest.epoch) == (found.number, found.epoch)
     assert {name: dict(source.offsets) for name, source in manifest.source_offsets.items()} == content.sources
     assert (manifest.watermark, manifest.parent_id) == (content.watermark, content.parent)
     assert set(manifest.operator_states) == {operator for operator, _ in content.states} | set(content.inline)

@@ -4,8 +4,8 @@ Nothing of the catalog is used or imitated here. There are no tables, no attempt
 into it, a decision is membership in a set, and a fence is a pair of numbers that only goes up.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 Status = tuple[str, str | None]
 """Kind and message."""
@@ -23,7 +23,8 @@ class Content:
     """By operator and partition."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
     """State that travels inside the manifest."""
-    sinks: Mapping[str, Status] = field(default_factory=dict)
+    sinks: Mapping[str, Status | None] = field(default_factory=dict)
+    """None: nothing is owed to it."""
     watermark: int = 0
     parent: int | None = None
 
@@ -33,14 +34,20 @@ class Checkpoint:
     """A committed checkpoint, and what became of it."""
 
     number: int
+    epoch: int
     generation: int
     content: Content
+    over: int | None = None
+    """For a derived one: the newest before it."""
+    state_of: tuple[str, int] | None = None
+    """For a derived one: whose state it uses."""
     changes: list[tuple[int, int, str, Status]] = field(default_factory=list)
     """Of sink statuses: generation, turn within it, sink, status."""
     row_gone: bool = False
     """Somebody deleted its row: readers do not see it, recovery does."""
     sources_gone: bool = False
     states_gone: set[tuple[str, int]] = field(default_factory=set)
+    """Shared with those that use its state."""
 
     @property
     def intact(self) -> bool:
@@ -53,7 +60,7 @@ class Checkpoint:
         for _, _, sink, status in sorted(self.changes, key=lambda change: change[:2]):
             if current[sink] != COMMITTED:
                 current[sink] = status
-        return current
+        return {sink: status for sink, status in current.items() if status is not None}
 
     @property
     def delivered(self) -> bool:
@@ -86,20 +93,30 @@ class Staged:
     number: int
     generation: int
     content: Content
-    turn: int = 0
-    """Of the commit that is under way, if one is."""
+    turn: int
+    """Of its commit."""
+    epoch: int = 0
+    over: int | None = None
+    source: Checkpoint | None = None
+    """For a derived one: what it is derived from."""
+    state_of: tuple[str, int] | None = None
 
 
 @dataclass
 class PipelineModel:
     """One pipeline."""
 
+    name: str
+    every: dict[str, "PipelineModel"]
+    """All pipelines, this one too."""
     generation: int = 0
     released: bool = True
     fence: tuple[int, int] = (0, 0)
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     staged: list[Staged] = field(default_factory=list)
     retired: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
+    """Retired for good."""
     pinned: set[int] = field(default_factory=set)
     abandoned: set[int] = field(default_factory=set)
 
@@ -155,18 +172,72 @@ class PipelineModel:
         if not self.settle(writer):
             return "fenced"
         if number <= writer.highest and number in self.checkpoints:
-            return "replayed" if self.checkpoints[number].content == content else "conflict"
-        staged = self.stage(writer, number, content)
+            same = number not in self.removed and self.checkpoints[number].content == content
+            return "replayed" if same else "conflict"
+        return self._commit(writer, self.stage(writer, number, content))
+
+    def derive(
+        self,
+        writer: WriterModel,
+        origin: "PipelineModel",
+        number: int,
+        *,
+        edits: Mapping[str, Mapping[str, str]] | None = None,
+        accept_undelivered: bool = False,
+    ) -> str:
+        """What deriving comes to: saved, not found, conflict or fenced."""
+        if not self.settle(writer):
+            return "fenced"
+        own = writer.next_id
+        writer.next_id += 1
+        source = origin.checkpoints.get(number)
+        if source is None or number in origin.retired:
+            return "not found"
+        owed = not source.acceptable() or number in origin.abandoned
+        if origin is self and owed and not accept_undelivered:
+            return "conflict"
+        if not set(edits or {}) <= set(source.content.sources):
+            return "not found"
+        sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
+        content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
+        state_of = (source.state_of or (origin.name, number)) if source.content.states else None
+        staged = self.stage(writer, own, content)
+        self.staged[-1] = replace(
+            staged, source=source, state_of=state_of, over=max(self.visible(), default=None), epoch=self._next_epoch()
+        )
+        return self._commit(writer, self.staged[-1])
+
+    def undo(self, writer: WriterModel) -> str:
+        visible = self.visible()
+        if not visible:
+            return "not found"
+        over = self.checkpoints[visible[-1]].over
+        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True)
+
+    def _next_epoch(self) -> int:
+        gone = [number for number, found in self.checkpoints.items() if found.row_gone]
+        return max([0, *gone, *(found.epoch for found in self.checkpoints.values())]) + 1
+
+    def _commit(self, writer: WriterModel, staged: Staged) -> str:
         if not self.holds(writer):
             self.give_up(writer, staged)
             return "fenced"
         self.land(staged)
-        self._know(writer, number)
+        self._know(writer, staged.number)
+        for name, number in self.needs(staged.number):
+            other = self.every[name]
+            if number in other.removed:
+                self.retired.add(staged.number)
+                return "conflict"
+            if number in other.retired:
+                other.restore_needed()
         return "saved"
 
     def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
         writer.turn += 1
-        staged = Staged(number=number, generation=writer.generation, content=content, turn=writer.turn)
+        staged = Staged(
+            number=number, epoch=number, generation=writer.generation, content=content, turn=writer.turn
+        )
         self.staged.append(staged)
         return staged
 
@@ -183,9 +254,17 @@ class PipelineModel:
             return False
         self.fence = (staged.generation, staged.turn)
         self.staged.remove(staged)
-        self.checkpoints[staged.number] = Checkpoint(
-            number=staged.number, generation=staged.generation, content=staged.content
+        made = Checkpoint(
+            number=staged.number,
+            epoch=staged.epoch,
+            generation=staged.generation,
+            content=staged.content,
+            over=staged.over,
+            state_of=staged.state_of,
         )
+        if staged.source is not None:
+            made.states_gone = staged.source.states_gone
+        self.checkpoints[staged.number] = made
         return True
 
     def set_status(self, writer: WriterModel, number: int, sink: str, status: Status) -> None:
@@ -202,7 +281,7 @@ class PipelineModel:
         return [
             staged
             for staged in self.staged
-            if (staged.content.sources or staged.content.states)
+            if (staged.content.sources or (staged.content.states and staged.source is None))
             and (staged.generation < self.generation or staged in given_up)
         ]
 
@@ -213,19 +292,61 @@ class PipelineModel:
         visible = self.visible()
         kept = set(visible[-1:]) | (self.pinned & set(visible)) | set(visible[max(0, len(visible) - keep_last) :])
         kept |= {number for number in [self._resumable()] if number is not None}
+        kept |= self._used_elsewhere() & set(visible)
         if keep_young:
             kept |= set(visible)
-        for number in sorted(kept, reverse=True):
-            kept.update(needed for needed in self._needed(number) if needed in visible)
+        kept = self._followed(kept, among=visible)
         return [number for number in visible if number not in kept]
 
-    def _needed(self, number: int) -> Iterator[int]:
-        parent = self.checkpoints[number].content.parent
-        while parent is not None and parent in self.checkpoints:
-            yield parent
-            if parent not in self.visible():
-                return
-            parent = self.checkpoints[parent].content.parent
+    def retire(self, numbers: Collection[int]) -> None:
+        """What pruning leaves behind: what is needed after all comes back."""
+        self.retired.update(numbers)
+        if numbers:
+            self.restore_needed()
+
+    def restore_needed(self) -> None:
+        self.retired -= self._needed() - self.removed
+
+    def remove(self) -> list[int]:
+        """What maintenance without a grace period removes."""
+        gone = sorted(self.retired - self.removed - self.pinned - self._needed())
+        self.removed.update(gone)
+        for number in self.removed:
+            found = self.checkpoints[number]
+            found.row_gone = found.sources_gone = True
+        self.staged = [staged for staged in self.staged if staged.number not in self.removed]
+        return gone
+
+    def only_in_the_past(self) -> bool:
+        """Whether what is pinned, or the newest, is damaged now: an earlier version has its only good copy."""
+        if all(found.row_gone for found in self.checkpoints.values()):
+            return False
+        visible = self.visible()
+        return any(not self.checkpoints[number].intact for number in {*self.pinned, *visible[-1:]})
+
+    def needs(self, number: int) -> list[tuple[str, int]]:
+        found = self.checkpoints[number]
+        parent = [] if found.content.parent is None else [(self.name, found.content.parent)]
+        return parent if found.state_of is None else [*parent, found.state_of]
+
+    def _needed(self) -> set[int]:
+        """What visible checkpoints, of this pipeline or others, need or are."""
+        there = [number for number, found in self.checkpoints.items() if not found.row_gone]
+        return self._followed({*self.visible(), *self._used_elsewhere()}, among=there)
+
+    def _used_elsewhere(self) -> set[int]:
+        others = [other for other in self.every.values() if other is not self]
+        used = [other.checkpoints[number].state_of for other in others for number in other.visible()]
+        return {state_of[1] for state_of in used if state_of is not None and state_of[0] == self.name}
+
+    def _followed(self, roots: set[int], *, among: Collection[int]) -> set[int]:
+        reached, todo = set(roots), [number for number in roots if number in among]
+        while todo:
+            for name, number in self.needs(todo.pop()):
+                if name == self.name and number in among and number not in reached:
+                    reached.add(number)
+                    todo.append(number)
+        return reached
 
     def _resumable(self) -> int | None:
         candidates = [n for n in self.visible() if n not in self.abandoned and self.checkpoints[n].delivered]

@@ -7,12 +7,18 @@ sleeping and no luck, so a test that passed once passes always.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from unittest.mock import patch
 
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine
+
 T = TypeVar("T")
+
+STEPS = ("_append", "_commit_fence", "_merge", "_delete", "scan", "history")
+"""The calls of an engine that read or write: all that one side of a race can see of the other happens in one of them."""
 
 _DEADLOCK_S = 120
 """When to give up on a side that waits for what the other one holds: only a broken test gets here."""
@@ -71,39 +77,64 @@ class Side(Generic[T]):
 
 @contextmanager
 def stopped(
-    work: Callable[[], T], owner: Any, call: str, *, table: str | None = None, after: bool = False, nth: int = 1
+    work: Callable[[], T], owner: Any, *calls: str, table: str | None = None, after: bool = False, nth: int = 1
 ) -> Iterator[Side[T]]:
     """Runs `work` up to a call and holds it there while the block runs; at the block's end it goes on and ends.
 
     Args:
         work: The side that is stopped.
         owner: Whose call: an engine, or a class or module from below one.
-        call: Which: `_append`, `_commit_fence`, `_merge`, `_delete`, `scan`, `history`, or whatever `owner` has.
+        calls: Which, such as `_append`; whatever `owner` has. Several stand for any of them.
         table: Only calls for that table, which is their first argument.
         after: Stop when the call has been made and its answer is on the way, rather than before it.
         nth: At the how many-th such call.
     """
     side = Side(work)
-    real = getattr(owner, call)
     seen = 0
 
-    def cut(*args: Any, **kwargs: Any) -> Any:
+    def cut(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         nonlocal seen
-        if not side.is_current or (table is not None and table not in args):
+        if not side.is_current or (table is not None and args[0] != table):
             return real(*args, **kwargs)
         seen += 1
-        if seen != nth:
-            return real(*args, **kwargs)
-        if not after:
+        here = seen == nth
+        if here and not after:
             side.stop_here()
-            return real(*args, **kwargs)
         answer = real(*args, **kwargs)
-        side.stop_here()
+        if here and after:
+            side.stop_here()
         return answer
 
-    with patch.object(owner, call, cut):
+    with _cutting(owner, calls, cut):
         side.start()
         try:
             yield side
         finally:
             side.finish()
+
+
+def count_steps(work: Callable[[], object], engine: Engine) -> int:
+    """How many of the engine's calls the work makes: the places where another side can come in."""
+    seen = 0
+
+    def cut(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        return real(*args, **kwargs)
+
+    with _cutting(engine, STEPS, cut):
+        work()
+    return seen
+
+
+@contextmanager
+def _cutting(owner: Any, calls: Sequence[str], cut: Callable[..., Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for call in calls:
+            real = getattr(owner, call)
+
+            def through(*args: Any, real: Callable[..., Any] = real, **kwargs: Any) -> Any:
+                return cut(real, *args, **kwargs)
+
+            stack.enter_context(patch.object(owner, call, through))
+        yield

@@ -1,7 +1,6 @@
-"""The named races of saving and taking over, each stepped through: one side stops at a call, the other runs, the first goes on."""
+"""The named races of saving and taking over, stepped through: one side stops at a call, the other runs, the first goes on."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -25,11 +24,11 @@ from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Merge, WhenMatched
 from laminar_delta.engine.settle import OutcomeUnknown
 from laminar_delta.errors import ErrorCode, FencedError, StorageError
-from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint
-from laminar_delta.testing.invariants import assert_fences_rise
+from laminar_delta.model import CheckpointManifest
 from tests.support.catalogs import QUICK_ENGINES, ready_made
 from tests.support.harnesses import EmbeddedHarness, after_once
-from tests.support.stepping import STEPS, count_steps, stopped
+from tests.support.scenes import assert_sound, manifest, visible
+from tests.support.stepping import stopped
 
 Opener = Callable[[], ld.Catalog]
 
@@ -39,24 +38,6 @@ def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     return ready_made(request.param, tmp_path / "catalog", request)
 
 
-def _manifest(number: int, offset: str = "1") -> CheckpointManifest:
-    source = ConnectorCheckpoint(offsets={"0": offset}, epoch=number)
-    return replace(CheckpointManifest.new(number, number, 1), source_offsets={"kafka": source}, source_names=("kafka",))
-
-
-def _ids(catalog: ld.Catalog) -> list[int]:
-    return [head.checkpoint_id for head in catalog.pipeline("orders").list()]
-
-
-def _sound(catalog: ld.Catalog) -> None:
-    """Every checkpoint once, whole, and no fence ever lowered."""
-    rows = catalog.engine.read(MANIFESTS.name, columns=["pipeline", "checkpoint_id"]).to_pylist()
-    assert len(rows) == len({tuple(row.values()) for row in rows})
-    for number in _ids(catalog):
-        assert catalog.pipeline("orders").validate(number).valid
-    assert_fences_rise(catalog.engine, MANIFESTS.name)
-
-
 # -- taking over ----------------------------------------------------------------------------------------------------------
 
 
@@ -64,21 +45,21 @@ def _sound(catalog: ld.Catalog) -> None:
 def test_start_point_read_before_the_fence(open_again: Opener, table: str) -> None:
     """The old one commits while the new one is taking over: before the fence it succeeds and is seen, behind it it fails."""
     old, catalog = open_again().writer("orders", owner="old"), open_again()
-    old.save(_manifest(41))
+    old.save(manifest(41))
     call = "_merge" if table == WRITERS.name else "_commit_fence"
     with stopped(lambda: catalog.writer("orders", owner="new"), catalog.engine, call, table=table) as takeover:
         if table == SOURCE_CHECKPOINTS.name:
             with pytest.raises(FencedError):
-                old.save(_manifest(42))
+                old.save(manifest(42))
         else:
-            old.save(_manifest(42))
+            old.save(manifest(42))
     new = takeover.result()
     assert new.next_id == 43
     assert new.recover().chosen_id == (41 if table == SOURCE_CHECKPOINTS.name else 42)
-    new.save(_manifest(new.next_id))
+    new.save(manifest(new.next_id))
     with pytest.raises(FencedError):
-        old.save(_manifest(44))
-    _sound(open_again())
+        old.save(manifest(44))
+    assert_sound(open_again())
 
 
 @pytest.mark.parametrize("table", [WRITERS.name, MANIFESTS.name, SOURCE_CHECKPOINTS.name])
@@ -96,11 +77,11 @@ def test_two_takeovers_at_once(open_again: Opener, table: str) -> None:
         with pytest.raises(FencedError, match="second"):
             first.result()
         winner, loser = second, Writer(catalog.engine, Generation(pipeline="orders", number=1, owner="first"))
-    winner.save(_manifest(1))
+    winner.save(manifest(1))
     with pytest.raises(FencedError):
-        loser.save(_manifest(2))
-    assert _ids(open_again()) == [1]
-    _sound(open_again())
+        loser.save(manifest(2))
+    assert visible(open_again) == [1]
+    assert_sound(open_again())
 
 
 def test_shared_handle(open_again: Opener) -> None:
@@ -122,28 +103,7 @@ def test_shared_handle(open_again: Opener) -> None:
         zombie.result()
     new.save(bare)
     assert [head.generation for head in open_again().pipeline("orders").list()] == [2]
-    _sound(open_again())
-
-
-def test_zombie_at_any_step_of_a_save(open_again: Opener) -> None:
-    """Wherever a takeover comes in: the save happened before it and is seen, or it never happens and its writer is told."""
-    rehearsal = open_again()
-    writer = rehearsal.writer("orders")
-    steps = count_steps(lambda: writer.save(_manifest(1)), rehearsal.engine)
-    assert steps >= 2
-    for step in range(1, steps + 1):
-        catalog = open_again()
-        old = catalog.writer("orders", owner="old")
-        number = old.next_id
-        with stopped(lambda w=old, n=number: w.save(_manifest(n)), catalog.engine, *STEPS, nth=step) as zombie:  # type: ignore[misc]
-            new = open_again().writer("orders", owner="new")
-            chosen = new.recover().chosen_id
-        with pytest.raises(FencedError):
-            zombie.result()
-        assert chosen == number - 1
-        new.save(_manifest(new.next_id))
-        assert number in (new.next_id - 1, new.next_id - 2)
-        _sound(open_again())
+    assert_sound(open_again())
 
 
 # -- sessions -------------------------------------------------------------------------------------------------------------
@@ -151,7 +111,7 @@ def test_zombie_at_any_step_of_a_save(open_again: Opener) -> None:
 
 def _commit_position(writer: Writer, sequence: int) -> None:
     """What a session's commit comes to: one merge under the generation's fence."""
-    row = {name: None for name in SOURCE_CHECKPOINTS.schema.names}
+    row = dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
     row |= {"pipeline": writer.pipeline, "kind": "source", "source": "kafka", "sequence": sequence}
     merge = Merge(
         keys=("pipeline", "source"), scope=target("pipeline").eq(writer.pipeline), when_matched=(WhenMatched(),)
@@ -192,49 +152,12 @@ def test_fence_on_one_table_only(open_again: Opener) -> None:
 # -- orphans and parts ----------------------------------------------------------------------------------------------------
 
 
-def test_cleaner_between_commit_and_takeover(open_again: Opener) -> None:
-    """At whatever step of the cleaner an attempt commits and its writer is taken over: what was committed stays whole."""
-    rehearsal = open_again()
-    rehearsal.writer("orders").close()
-    steps = count_steps(rehearsal.pipeline("orders").remove_orphans, rehearsal.engine)
-    assert steps >= 5
-    for step in range(1, steps + 1):
-        catalog = open_again()
-        old = open_again().writer("orders", owner="old")
-        number = old.next_id
-        with old.attempting(number) as attempt, old.attempting(number + 1) as never:
-            parts = stage_offsets(old.engine, attempt, _manifest(number))
-            stage_offsets(old.engine, never, _manifest(number + 1))
-        with stopped(catalog.pipeline("orders").remove_orphans, catalog.engine, *STEPS, nth=step) as cleaner:
-            old.commit(attempt, _manifest(number), parts)
-            open_again().writer("orders", owner="new")
-        assert all(orphan.attempt_id == never.attempt_id for orphan in cleaner.result())
-        assert catalog.pipeline("orders").get(number).source_offsets["kafka"].offsets == {"0": "1"}
-        _sound(open_again())
-        left = open_again().pipeline("orders").remove_orphans()
-        assert {orphan.attempt_id for orphan in (*cleaner.result(), *left)} == {never.attempt_id}
-
-
-def test_cleaner_against_a_commit_of_its_own_generation(open_again: Opener) -> None:
-    """An attempt of the newest generation is never an orphan, however far the cleaner is when it commits."""
-    catalog, writer = open_again(), open_again().writer("orders")
-    steps = count_steps(catalog.pipeline("orders").remove_orphans, catalog.engine)
-    for step in range(1, steps + 1):
-        number = writer.next_id
-        with writer.attempting(number) as attempt:
-            parts = stage_offsets(writer.engine, attempt, _manifest(number))
-        with stopped(catalog.pipeline("orders").remove_orphans, catalog.engine, *STEPS, nth=step) as cleaner:
-            writer.commit(attempt, _manifest(number), parts)
-        assert cleaner.result() == ()
-    _sound(open_again())
-
-
 @pytest.mark.parametrize("late_by", ["before it arrives", "after it arrived"])
 def test_late_part(open_again: Opener, late_by: str) -> None:
     """A part staged again, as a retried task does, that the commit does not list: it arrives late and stays invisible."""
     catalog, writer = open_again(), open_again().writer("orders")
     with writer.attempting(1) as attempt:
-        parts = stage_offsets(writer.engine, attempt, _manifest(1))
+        parts = stage_offsets(writer.engine, attempt, manifest(1))
         state = stage_state(writer.engine, attempt, {("agg", 0): b"first"})
     again = {"table": OPERATOR_SNAPSHOTS.name, "after": late_by == "after it arrived"}
     staging = stopped(
@@ -244,11 +167,11 @@ def test_late_part(open_again: Opener, late_by: str) -> None:
         **again,  # type: ignore[arg-type]
     )
     with staging as late:
-        writer.commit(attempt, _manifest(1), [*parts, *state.parts])
+        writer.commit(attempt, manifest(1), [*parts, *state.parts])
         assert catalog.pipeline("orders").state(1).partitions() == {"agg": [0]}
     assert late.result().parts
     with stopped(
-        lambda: stage_offsets(catalog.engine, attempt, _manifest(1, "999")), catalog.engine, "_append"
+        lambda: stage_offsets(catalog.engine, attempt, manifest(1, "999")), catalog.engine, "_append"
     ) as later:
         pass
     assert later.result()
@@ -257,7 +180,7 @@ def test_late_part(open_again: Opener, late_by: str) -> None:
     assert orders.state(1).read("agg") == b"first"
     assert orders.get(1).source_offsets["kafka"].offsets == {"0": "1"}
     assert orders.recover().chosen_id == 1
-    _sound(open_again())
+    assert_sound(open_again())
     # What came late is of a committed attempt: it is nobody's orphan, and goes with its checkpoint.
     open_again().writer("orders")
     assert orders.remove_orphans() == ()
@@ -271,14 +194,14 @@ def test_lost_answer(open_again: Opener) -> None:
     catalog = open_again()
     old = catalog.writer("orders", owner="old")
     gate = {"table": MANIFESTS.name, "after": True}
-    with stopped(lambda: old.save(_manifest(1)), catalog.engine, "_append", **gate) as answered:  # type: ignore[arg-type]
+    with stopped(lambda: old.save(manifest(1)), catalog.engine, "_append", **gate) as answered:  # type: ignore[arg-type]
         new = open_again().writer("orders", owner="new")
         assert new.next_id == 2
         assert new.recover().chosen_id == 1
-        new.save(_manifest(2))
+        new.save(manifest(2))
     assert answered.result().checkpoint_id == 1
-    assert _ids(open_again()) == [1, 2]
-    _sound(open_again())
+    assert visible(open_again) == [1, 2]
+    assert_sound(open_again())
 
 
 @pytest.mark.parametrize("landed", [True, False])
@@ -297,16 +220,16 @@ def test_lost_answer_and_a_successor_before_it_is_looked_for(open_again: Opener,
         raise error
 
     with patch.object(catalog.engine, "_append", cut):
-        with stopped(lambda: old.save(_manifest(1)), catalog.engine, "history") as looking:
+        with stopped(lambda: old.save(manifest(1)), catalog.engine, "history") as looking:
             new = open_again().writer("orders", owner="new")
-            new.save(_manifest(new.next_id))
+            new.save(manifest(new.next_id))
         if landed:
             assert looking.result().replayed
         else:
             with pytest.raises(FencedError):
                 looking.result()
     assert [head.generation for head in open_again().pipeline("orders").list()] == ([1, 2] if landed else [2])
-    _sound(open_again())
+    assert_sound(open_again())
 
 
 # -- the log --------------------------------------------------------------------------------------------------------------
@@ -316,9 +239,9 @@ def test_zero_length_log_entry(tmp_path: Path) -> None:
     """Power is lost while a takeover's fence is written: the zombie is not let through the gap, and nobody reads past it."""
     place = tmp_path / "catalog"
     old = ld.open_catalog(str(place)).writer("orders", owner="old")
-    old.save(_manifest(1))
+    old.save(manifest(1))
     catalog = ld.open_catalog(str(place))
-    with stopped(lambda: old.save(_manifest(2)), old.engine, "_append", table=MANIFESTS.name) as zombie:
+    with stopped(lambda: old.save(manifest(2)), old.engine, "_append", table=MANIFESTS.name) as zombie:
         catalog.writer("orders", owner="new")
         entry = max((place / MANIFESTS.name / "_delta_log").glob("*.json"))
         whole = entry.read_bytes()
@@ -330,10 +253,10 @@ def test_zero_length_log_entry(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=entry.name):
         catalog.pipeline("orders").list()
     entry.write_bytes(whole)
-    assert _ids(catalog) == [1]
+    assert visible(lambda: catalog) == [1]
     with pytest.raises(FencedError):
-        old.save(_manifest(3))
-    _sound(catalog)
+        old.save(manifest(3))
+    assert_sound(catalog)
 
 
 @pytest.mark.parametrize("locked", [True, False], ids=["on a disk", "on an object store"])
@@ -344,7 +267,7 @@ def test_log_clean_up_under_a_slow_write(tmp_path: Path, locked: bool) -> None:
     harness = EmbeddedHarness(tmp_path / "catalog")
     writer = ld.open_catalog(str(harness.root)).writer("orders")
     cleaner = ld.open_catalog(str(harness.root), lock_timeout_s=0.2)
-    writer.save(_manifest(1))
+    writer.save(manifest(1))
     if not locked:
         writer.engine._lock = cleaner.engine._lock = None  # type: ignore[attr-defined]
     with stopped(lambda: writer.save(CheckpointManifest.new(2, 2, 1)), embedded_module, "write_deltalake") as slow:
@@ -368,14 +291,14 @@ def test_log_clean_up_under_a_slow_write(tmp_path: Path, locked: bool) -> None:
         saved = False
     assert saved or not locked
     catalog = ld.open_catalog(str(harness.root))
-    assert _ids(catalog) == ([1, 2] if saved else [1])
-    writer.save(_manifest(3))
-    assert _ids(catalog)[-1] == 3
-    _sound(catalog)
+    assert visible(lambda: catalog) == ([1, 2] if saved else [1])
+    writer.save(manifest(3))
+    assert visible(lambda: catalog)[-1] == 3
+    assert_sound(catalog)
 
 
 def test_a_commit_that_is_answered_with_a_conflict_although_it_landed(tmp_path: Path) -> None:
-    """What delta-rs said on an object store; between the commit and the look for it the log gets a checkpoint and is cleaned."""
+    """What delta-rs said on an object store; before the commit is looked for, the table is compacted and its log shortened."""
     from deltalake.exceptions import CommitFailedError
 
     import laminar_delta.engine.embedded.engine as embedded_module
@@ -391,20 +314,18 @@ def test_a_commit_that_is_answered_with_a_conflict_although_it_landed(tmp_path: 
         other.engine.clean_log(MANIFESTS.name)
         other.engine.optimize(MANIFESTS.name)
     assert looking.result().replayed
-    assert _ids(catalog) == [1]
-    _sound(catalog)
+    assert visible(lambda: catalog) == [1]
+    assert_sound(catalog)
 
 
-def _attempt(writer: Writer, number: int) -> Attempt:
-    return Attempt.new(writer.held, number)
-
-
-def test_a_part_that_is_there_before_its_attempt_is_given_up(open_again: Opener) -> None:
-    """A task stages for an attempt that its writer gives up and cleans meanwhile: what comes later goes with the next clean-up."""
+def test_a_part_of_an_attempt_that_was_given_up(open_again: Opener) -> None:
+    """A task stages for an attempt that its writer gives up meanwhile: what comes later goes with the next clean-up."""
     catalog, writer = open_again(), open_again().writer("orders")
-    attempt = _attempt(writer, 1)
+    attempt = Attempt.new(writer.held, 1)
     gate = {"table": SOURCE_OFFSETS.name}
-    with stopped(lambda: stage_offsets(catalog.engine, attempt, _manifest(1)), catalog.engine, "_append", **gate) as late:
+    with stopped(
+        lambda: stage_offsets(catalog.engine, attempt, manifest(1)), catalog.engine, "_append", **gate
+    ) as late:
         writer.abort(attempt)
         assert catalog.pipeline("orders").remove_orphans(aborted=writer.aborted) == ()
     assert late.result()

@@ -161,7 +161,9 @@ class CatalogMachine(RuleBasedStateMachine):
             cp.sink(sink)
         cp.describe(watermark=content.watermark)
         manifest = cp.manifest()
-        inline = {operator: state for (operator, _), state in content.states.items() if operator in manifest.operator_states}
+        inline = {
+            operator: state for (operator, _), state in content.states.items() if operator in manifest.operator_states
+        }
         states = {key: state for key, state in content.states.items() if key[0] not in inline}
         content = replace(content, states=states, inline=inline)
         self._save(name, held, number, content, given=(manifest, states), save=cp.commit)
@@ -235,7 +237,9 @@ class CatalogMachine(RuleBasedStateMachine):
     # -- deriving -----------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: any(True for _ in self._all()))
-    @rule(data=st.data(), how=st.sampled_from(["rewind", "rewind", "fork", "edit", "edit newest"]), accept=st.booleans())
+    @rule(
+        data=st.data(), how=st.sampled_from(["rewind", "rewind", "fork", "edit", "edit newest"]), accept=st.booleans()
+    )
     def derive(self, data: st.DataObject, how: str, accept: bool) -> None:
         origin, found = self._draw_checkpoint(data)
         name = next(other for other in PIPELINES if other != origin) if how == "fork" else origin
@@ -305,7 +309,12 @@ class CatalogMachine(RuleBasedStateMachine):
 
     # -- retention ----------------------------------------------------------------------------------------------------
 
-    @rule(name=pipelines, keep_last=st.integers(0, 3), keep_young=st.sampled_from([False, False, True]), look=st.booleans())
+    @rule(
+        name=pipelines,
+        keep_last=st.integers(0, 3),
+        keep_young=st.sampled_from([False, False, True]),
+        look=st.booleans(),
+    )
     def prune(self, name: str, keep_last: int, keep_young: bool, look: bool) -> None:
         model = self.models[name]
         policy = RetentionPolicy(keep_last=keep_last, keep_for_ms=LONG_MS if keep_young else None)
@@ -412,7 +421,9 @@ class CatalogMachine(RuleBasedStateMachine):
             )
             found.states_gone.add((operator, partition))
 
-    @rule(data=st.data(), table=st.sampled_from([MANIFESTS.name, *CHILDREN]), place=st.floats(0, 1), resume=st.booleans())
+    @rule(
+        data=st.data(), table=st.sampled_from([MANIFESTS.name, *CHILDREN]), place=st.floats(0, 1), resume=st.booleans()
+    )
     def rot(self, data: st.DataObject, table: str, place: float, resume: bool) -> None:
         """A file is unreadable or changed for a while. What is used is what was saved; what is passed over was in it."""
         files = data_files(self.catalog.engine, table)
@@ -495,7 +506,12 @@ class CatalogMachine(RuleBasedStateMachine):
                 assert (told, content) == ("ok", expected)
 
     def _agrees(
-        self, name: str, report: RecoveryReport, *, accept: bool = False, victims: frozenset[int] | set[int] = frozenset()
+        self,
+        name: str,
+        report: RecoveryReport,
+        *,
+        accept: bool = False,
+        victims: frozenset[int] | set[int] = frozenset(),
     ) -> None:
         """A recovery against the model. Of `victims` rows cannot be read: they may be passed over, and may be healed."""
         model = self.models[name]
@@ -570,7 +586,9 @@ def _manifest(number: int, content: Content) -> CheckpointManifest:
         checkpoint_id=number,
         epoch=number,
         timestamp_ms=1_700_000_000_000,
-        source_offsets={n: ConnectorCheckpoint(offsets=offsets, epoch=number) for n, offsets in content.sources.items()},
+        source_offsets={
+            n: ConnectorCheckpoint(offsets=offsets, epoch=number) for n, offsets in content.sources.items()
+        },
         source_names=tuple(sorted(content.sources)),
         sink_epochs=dict.fromkeys(content.sinks, number),
         sink_commit_statuses={name: _status(status) for name, status in content.sinks.items()},

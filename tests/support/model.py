@@ -235,9 +235,7 @@ class PipelineModel:
 
     def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
         writer.turn += 1
-        staged = Staged(
-            number=number, epoch=number, generation=writer.generation, content=content, turn=writer.turn
-        )
+        staged = Staged(number=number, epoch=number, generation=writer.generation, content=content, turn=writer.turn)
         self.staged.append(staged)
         return staged
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from unittest.mock import patch
-
-if TYPE_CHECKING:
-    from laminar_delta.engine.base import Engine
 
 T = TypeVar("T")
 
@@ -22,6 +19,10 @@ STEPS = ("_append", "_commit_fence", "_merge", "_delete", "scan", "history")
 
 _DEADLOCK_S = 120
 """When to give up on a side that waits for what the other one holds: only a broken test gets here."""
+
+
+class NeverCame(AssertionError):  # noqa: N818  # how a loop over all steps ends, no mistake
+    """The side that was to be stopped ended first. At every step of something in turn: there are no more steps."""
 
 
 class Side(Generic[T]):
@@ -58,7 +59,7 @@ class Side(Generic[T]):
         assert self._moved.wait(_DEADLOCK_S), "this side neither ended nor came to its gate"
         if not self._at_gate.is_set():
             self._thread.join()
-            raise AssertionError("this side ended without coming to its gate") from self._error
+            raise NeverCame("this side ended without coming to its gate") from self._error
 
     def finish(self) -> None:
         """Lets it go on, to its end."""
@@ -111,20 +112,6 @@ def stopped(
             yield side
         finally:
             side.finish()
-
-
-def count_steps(work: Callable[[], object], engine: Engine) -> int:
-    """How many of the engine's calls the work makes: the places where another side can come in."""
-    seen = 0
-
-    def cut(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal seen
-        seen += 1
-        return real(*args, **kwargs)
-
-    with _cutting(engine, STEPS, cut):
-        work()
-    return seen
 
 
 @contextmanager

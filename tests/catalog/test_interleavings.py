@@ -1,6 +1,7 @@
 """The named races of saving and taking over, stepped through: one side stops at a call, the other runs, the first goes on."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -140,8 +141,8 @@ def test_zombie_session_commit(open_again: Opener) -> None:
 def test_fence_on_one_table_only(open_again: Opener) -> None:
     """A takeover that has fenced manifests and not yet sessions is not complete: it has read nothing it would go on from."""
     old, catalog = open_again().writer("orders", owner="old"), open_again()
-    gate = {"table": SOURCE_CHECKPOINTS.name}
-    with stopped(lambda: catalog.writer("orders", owner="new"), catalog.engine, "_commit_fence", **gate) as takeover:
+    taking_over = partial(catalog.writer, "orders", owner="new")
+    with stopped(taking_over, catalog.engine, "_commit_fence", table=SOURCE_CHECKPOINTS.name) as takeover:
         _commit_position(old, 1)
     takeover.result()
     assert _position(open_again()) == [1]
@@ -322,10 +323,8 @@ def test_a_part_of_an_attempt_that_was_given_up(open_again: Opener) -> None:
     """A task stages for an attempt that its writer gives up meanwhile: what comes later goes with the next clean-up."""
     catalog, writer = open_again(), open_again().writer("orders")
     attempt = Attempt.new(writer.held, 1)
-    gate = {"table": SOURCE_OFFSETS.name}
-    with stopped(
-        lambda: stage_offsets(catalog.engine, attempt, manifest(1)), catalog.engine, "_append", **gate
-    ) as late:
+    staging = partial(stage_offsets, catalog.engine, attempt, manifest(1))
+    with stopped(staging, catalog.engine, "_append", table=SOURCE_OFFSETS.name) as late:
         writer.abort(attempt)
         assert catalog.pipeline("orders").remove_orphans(aborted=writer.aborted) == ()
     assert late.result()

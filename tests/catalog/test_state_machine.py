@@ -1,18 +1,20 @@
 """Anything done to a catalog in any order agrees with a plain model: short runs here, long ones with `make soak`."""
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.catalogs import ready_made
-from tests.support.machine import Opener, machine_on
+from tests.support.machine import machine_on
+from tests.support.machine.base import Opener
 
-ROUNDS = {"memory": (40, 40), "embedded": (8, 30), "spark": (1, 8)}
-"""Examples and steps in each, by engine: about a quarter of a minute each."""
+ROUNDS = int(os.environ.get("LAMINAR_SOAK_ROUNDS", "500"))
+SEED = int(os.environ.get("LAMINAR_SOAK_SEED", "1"))
 
 
 def fresh(engine: str, place: Path, request: pytest.FixtureRequest) -> Callable[[], Opener]:
@@ -21,8 +23,36 @@ def fresh(engine: str, place: Path, request: pytest.FixtureRequest) -> Callable[
     return lambda: ready_made(engine, place / str(next(numbers)), request)
 
 
-@pytest.mark.parametrize("engine", ["memory", "embedded"])
-def test_the_catalog_agrees_with_a_plain_model(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    examples, steps = ROUNDS[engine]
-    machine = machine_on(fresh(engine, tmp_path, request), thorough=engine == "memory")
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
+def run(make: Callable[[], Opener], *, examples: int, steps: int, start: int | None = None) -> None:
+    """Runs the machine. What it finds is made small where that takes seconds, not where each try takes minutes."""
+    machine = machine_on(make, thorough=examples > 20)
+    if start is not None:
+        seed(start)(machine)
+    phases = [Phase.explicit, Phase.generate, Phase.shrink] if start is not None else [Phase.explicit, Phase.generate]
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=steps, phases=phases)
+    )
+
+
+@pytest.mark.parametrize(("engine", "examples", "steps"), [("memory", 30, 40), ("embedded", 8, 25)])
+def test_the_catalog_agrees_with_a_plain_model(
+    engine: str, examples: int, steps: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run(fresh(engine, tmp_path, request), examples=examples, steps=steps)
+
+
+@pytest.mark.spark
+def test_the_catalog_agrees_with_a_plain_model_on_spark(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run(fresh("spark", tmp_path, request), examples=1, steps=8)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("engine", "share"),
+    [("memory", 1), ("embedded", 5), pytest.param("spark", 100, marks=pytest.mark.spark)],
+    ids=["memory", "embedded", "spark"],
+)
+def test_a_long_run_agrees_with_a_plain_model(
+    engine: str, share: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run(fresh(engine, tmp_path, request), examples=max(1, ROUNDS // share), steps=50, start=SEED)

@@ -41,7 +41,7 @@ class DataFile:
             return (unquote(unquote(placed[1])), int(placed[2])) == (pipeline, checkpoint_id)
         rows = pq.ParquetFile(self._path).read(columns=["pipeline", "checkpoint_id"]).to_pylist()
         names, numbers = [row["pipeline"] for row in rows], [row["checkpoint_id"] for row in rows]
-        return min(names) <= pipeline <= max(names) and min(numbers) <= checkpoint_id <= max(numbers)
+        return bool(min(names) <= pipeline <= max(names) and min(numbers) <= checkpoint_id <= max(numbers))
 
     @property
     def can_rot(self) -> bool:

@@ -1,0 +1,145 @@
+"""Rules for what becomes of checkpoints: statuses, retention, recovery, maintenance."""
+
+import datetime as dt
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from laminar_delta.catalog.maintenance import MaintenancePolicy
+from laminar_delta.catalog.recovery import FailedSinks
+from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.tables import TABLES
+from tests.support.machine.base import Machine, pipelines, status_of
+from tests.support.model import COMMITTED, PENDING, Status
+
+LONG_MS = 10**12
+"""Longer than any of this is old."""
+
+statuses: st.SearchStrategy[Status] = st.sampled_from([COMMITTED, ("Failed", "disk full"), PENDING])
+
+
+class Deciding(Machine):
+    """Statuses, decisions, recoveries."""
+
+    # -- statuses -----------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: any(found.content.sinks for _, found in self.all()))
+    @rule(data=st.data(), status=statuses)
+    def set_status(self, data: st.DataObject, status: Status) -> None:
+        known = [
+            (name, found)
+            for name, found in self.all()
+            if found.content.sinks and self.writers[name] and found.number not in self.models[name].removed
+        ]
+        if not known:
+            return
+        # The newest are where recovery looks first.
+        name, found = data.draw(st.sampled_from(known[::-1]))
+        held = self.draw_writer(data, name)[1]
+        sink = data.draw(st.sampled_from(sorted(found.content.sinks)))
+        told = self.told(lambda: held.real.set_sink_statuses(found.number, {sink: status_of(status)}))[0]
+        if self.models[name].holds(held.model):
+            assert told == "ok"
+            self.models[name].set_status(held.model, found.number, sink, status)
+        else:
+            assert told == "FencedError"
+
+    @precondition(lambda self: any(self.writers.values()))
+    @rule(data=st.data(), number=st.integers(1, 12))
+    def set_status_of_nothing(self, data: st.DataObject, number: int) -> None:
+        name, held = self.draw_writer(data)
+        told = self.told(lambda: held.real.sink_committed(number, "no such sink"))[0]
+        assert told == ("NotFoundError" if self.models[name].holds(held.model) else "FencedError")
+
+    # -- retention ----------------------------------------------------------------------------------------------------
+
+    @rule(
+        name=pipelines,
+        keep_last=st.integers(0, 3),
+        keep_young=st.sampled_from([False, False, True]),
+        look=st.booleans(),
+    )
+    def prune(self, name: str, keep_last: int, keep_young: bool, look: bool) -> None:
+        model = self.models[name]
+        policy = RetentionPolicy(keep_last=keep_last, keep_for_ms=LONG_MS if keep_young else None)
+        expected = model.prune(keep_last=keep_last, keep_young=keep_young)
+        assert list(self.pipeline(name).prune(policy, dry_run=look).retire) == expected
+        if not look:
+            model.retire(expected)
+
+    @precondition(lambda self: any(True for _ in self.all()))
+    @rule(data=st.data(), what=st.sampled_from(["pin", "unpin", "restore"]))
+    def decide(self, data: st.DataObject, what: str) -> None:
+        name, found = self.draw_checkpoint(data)
+        model, number, pipeline = self.models[name], found.number, self.pipeline(name)
+        if what == "pin":
+            told = self.told(lambda: pipeline.pin(number, reason="audit"))[0]
+            if found.row_gone:
+                assert told == "NotFoundError"
+            elif number in model.retired:
+                assert told == "ConflictError"
+            else:
+                assert told == "ok"
+                model.pinned.add(number)
+        elif what == "unpin":
+            pipeline.unpin(number)
+            model.pinned.discard(number)
+        else:
+            told = self.told(lambda: pipeline.restore(number))[0]
+            assert told == ("NotFoundError" if found.row_gone else "ok")
+            if told == "ok":
+                model.retired.discard(number)
+
+    # -- recovering ---------------------------------------------------------------------------------------------------
+
+    @rule(name=pipelines, accept=st.booleans(), dry_run=st.booleans())
+    def recover(self, name: str, accept: bool, dry_run: bool) -> None:
+        report = self.pipeline(name).recover(failed_sinks=failed_sinks(accept), dry_run=dry_run)
+        self.agrees(name, report, accept=accept)
+
+    @precondition(lambda self: any(self.writers.values()))
+    @rule(data=st.data(), accept=st.sampled_from([False, False, True]))
+    def resume(self, data: st.DataObject, accept: bool) -> None:
+        name, held = self.draw_writer(data)
+        told, report = self.told(lambda: held.real.recover(failed_sinks=failed_sinks(accept)))
+        if not self.models[name].holds(held.model):
+            assert told == "FencedError"
+            return
+        assert told == "ok"
+        self.models[name].settle(held.model)
+        self.agrees(name, report, accept=accept)
+        self.models[name].recover(accept_failed=accept)
+
+    @precondition(lambda self: any(self.writers.values()))
+    @rule(data=st.data(), by_writer=st.booleans())
+    def remove_orphans(self, data: st.DataObject, by_writer: bool) -> None:
+        name, held = self.draw_writer(data)
+        model = self.models[name]
+        aborted = held.real.aborted if by_writer else frozenset()
+        removed = self.pipeline(name).remove_orphans(aborted=aborted)
+        expected = model.orphans(of=held.model if by_writer else None)
+        assert sorted((orphan.checkpoint_id, orphan.generation) for orphan in removed) == sorted(
+            (staged.number, staged.generation) for staged in expected
+        )
+        model.staged = [staged for staged in model.staged if staged not in expected]
+
+    @rule(vacuum=st.booleans())
+    def maintain(self, vacuum: bool) -> None:
+        policy = MaintenancePolicy(grace=dt.timedelta(0), compact_after=10, vacuum=vacuum)
+        told, report = self.told(lambda: self.catalog.maintain(policy))
+        if vacuum and any(model.only_in_the_past() for model in self.models.values()):
+            assert told == "ConflictError"
+            return
+        assert told == "ok"
+        assert not report.put_off
+        for name, model in self.models.items():
+            there = {number for number, found in model.checkpoints.items() if not found.row_gone}
+            assert set(report.removed.get(name, ())) & there == set(model.remove()) & there
+
+    @rule(table=st.sampled_from([spec.name for spec in TABLES]))
+    def compact(self, table: str) -> None:
+        self.catalog.engine.optimize(table)
+
+
+def failed_sinks(accept: bool) -> FailedSinks:
+    return FailedSinks.ACCEPT if accept else FailedSinks.SKIP

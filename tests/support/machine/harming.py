@@ -1,0 +1,67 @@
+"""Rules that do harm: rows deleted or overwritten by a careless statement, files that rot or go missing."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import Predicate, col
+from laminar_delta.engine.request import TableSpec
+from tests.support.damage import DataFile, data_files, overwrite
+from tests.support.machine.base import Machine, pipelines
+
+HARMED = [MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS]
+
+
+class Harming(Machine):
+    """Damage."""
+
+    # -- damage -------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: any(True for _ in self.all()))
+    @rule(data=st.data(), table=st.sampled_from(HARMED), changed=st.booleans())
+    def damage_rows(self, data: st.DataObject, table: TableSpec, changed: bool) -> None:
+        name, found = self.draw_checkpoint(data)
+        where: Predicate = col("pipeline").eq(name) & col("checkpoint_id").eq(found.number)
+        rows = self.catalog.engine.read(MANIFESTS.name, where=where).to_pylist()
+        if not rows:
+            return
+        # Attempts that came to nothing may have used the same number.
+        where &= col("attempt_id").eq(rows[0]["attempt_id"])
+        if table is MANIFESTS:
+            self.catalog.engine.delete(table.name, where)
+            found.row_gone = True
+        elif table is SOURCE_OFFSETS and found.content.sources and not found.sources_gone:
+            if changed:
+                overwrite(self.catalog.engine, table, where, {"offsets": [("0", "666")]})
+            else:
+                self.catalog.engine.delete(table.name, where)
+            found.sources_gone = True
+        elif table is OPERATOR_SNAPSHOTS and found.content.states and found.state_of is None:
+            operator, partition = data.draw(st.sampled_from(sorted(found.content.states)))
+            self.catalog.engine.delete(
+                table.name, where & col("operator").eq(operator) & col("partition").eq(partition)
+            )
+            found.states_gone.add((operator, partition))
+
+    @rule(data=st.data(), table=st.sampled_from(HARMED), place=st.floats(0, 1), resume=st.booleans())
+    def rot(self, data: st.DataObject, table: TableSpec, place: float, resume: bool) -> None:
+        """A file is unreadable or changed for a while. What is used is what was saved; what is passed over was in it."""
+        files = data_files(self.catalog.engine, table.name)
+        name = data.draw(pipelines)
+        if not files or not self.models[name].checkpoints:
+            return
+        file: DataFile = data.draw(st.sampled_from(files))
+        victims = {
+            number
+            for number, found in self.models[name].checkpoints.items()
+            if file.touches(name, number) or (found.state_of is not None and file.touches(*found.state_of))
+        }
+        with file.rotten(place) if file.can_rot and place < 1 else file.missing():
+            if not resume or not self.writers[name] or not self.models[name].holds(self.writers[name][-1].model):
+                self.agrees(name, self.pipeline(name).recover(dry_run=True), victims=victims)
+                return
+            held = self.writers[name][-1]
+            report = held.real.recover()
+            self.models[name].settle(held.model)
+            self.agrees(name, report, victims=victims)
+            self.models[name].abandoned.update(skipped.checkpoint_id for skipped in report.skipped)

@@ -9,7 +9,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SINK_STATUSES, WRITERS
 from laminar_delta.errors import ConflictError, FencedError, NotFoundError
-from tests.support.catalogs import QUICK_ENGINES, ready_made
+from tests.support.catalogs import ENGINES_SPARK_IN_SOAK, ready_made
 from tests.support.scenes import AT_ONCE, NEEDING, assert_kept, begin, needing, save, visible
 from tests.support.stepping import stopped
 
@@ -18,7 +18,7 @@ Opener = Callable[[], ld.Catalog]
 KEEP_ONE = RetentionPolicy(keep_last=1)
 
 
-@pytest.fixture(params=QUICK_ENGINES)
+@pytest.fixture(params=ENGINES_SPARK_IN_SOAK)
 def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     return ready_made(request.param, tmp_path / "catalog", request)
 

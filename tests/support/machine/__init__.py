@@ -6,7 +6,11 @@ and commits arrive late. Each test makes a machine of its own with `machine_on`.
 
 from collections.abc import Callable
 
-from tests.support.machine.base import Opener
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from laminar_delta.catalog.tables import TABLES
+from tests.support.machine.base import Opener, pipelines
 from tests.support.machine.deciding import Deciding
 from tests.support.machine.harming import Harming
 from tests.support.machine.saving import Saving
@@ -14,6 +18,23 @@ from tests.support.machine.saving import Saving
 
 class CatalogMachine(Saving, Deciding, Harming):
     """All rules."""
+
+    @rule(data=st.data(), what=st.sampled_from(["look", "ask politely", "let go", "misreport", "recover", "compact"]))
+    def errand(self, data: st.DataObject, what: str) -> None:
+        """What changes little by itself."""
+        name = data.draw(pipelines)
+        if what == "look" and self.all():
+            self.look_at(*self.draw_checkpoint(data))
+        elif what == "ask politely":
+            self.ask_politely(name)
+        elif what == "let go" and self.writers[name]:
+            self.let_go(*self.draw_writer(data, name))
+        elif what == "misreport" and self.writers[name]:
+            self.set_status_of_nothing(*self.draw_writer(data, name), number=data.draw(st.integers(1, 12)))
+        elif what == "recover":
+            self.recover(name, accept=data.draw(st.booleans()), dry_run=data.draw(st.booleans()))
+        elif what == "compact":
+            self.catalog.engine.optimize(data.draw(st.sampled_from([spec.name for spec in TABLES])))
 
 
 def machine_on(make: Callable[[], Opener], *, thorough: bool) -> type[CatalogMachine]:

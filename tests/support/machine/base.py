@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 import laminar_delta as ld
 from laminar_delta.catalog.pipeline import Pipeline
@@ -74,11 +74,6 @@ class Machine(RuleBasedStateMachine):
             assert [head.checkpoint_id for head in pipeline.list()] == model.visible()
             if self.thorough:
                 self.agrees(name, pipeline.recover(dry_run=True))
-
-    @precondition(lambda self: any(True for _ in self.all()))
-    @rule(data=st.data())
-    def look(self, data: st.DataObject) -> None:
-        self.look_at(*self.draw_checkpoint(data))
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is not None:

@@ -1,6 +1,7 @@
 """Rules for what becomes of checkpoints: statuses, retention, recovery, maintenance."""
 
 import datetime as dt
+from functools import partial
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -8,9 +9,8 @@ from hypothesis.stateful import precondition, rule
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.retention import RetentionPolicy
-from laminar_delta.catalog.tables import TABLES
-from tests.support.machine.base import Machine, pipelines, status_of
-from tests.support.model import COMMITTED, PENDING, Status
+from tests.support.machine.base import Held, Machine, status_of
+from tests.support.model import COMMITTED, PENDING, Checkpoint, Status
 
 LONG_MS = 10**12
 """Longer than any of this is old."""
@@ -24,8 +24,9 @@ class Deciding(Machine):
     # -- statuses -----------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: any(found.content.sinks for _, found in self.all()))
-    @rule(data=st.data(), status=statuses)
-    def set_status(self, data: st.DataObject, status: Status) -> None:
+    @rule(data=st.data(), changes=st.lists(statuses, min_size=1, max_size=3))
+    def set_statuses(self, data: st.DataObject, changes: list[Status]) -> None:
+        """One after another of the same sink."""
         known = [
             (name, found)
             for name, found in self.all()
@@ -35,42 +36,52 @@ class Deciding(Machine):
             return
         # The newest are where recovery looks first.
         name, found = data.draw(st.sampled_from(known[::-1]))
-        held = self.draw_writer(data, name)[1]
         sink = data.draw(st.sampled_from(sorted(found.content.sinks)))
-        told = self.told(lambda: held.real.set_sink_statuses(found.number, {sink: status_of(status)}))[0]
-        if self.models[name].holds(held.model):
-            assert told == "ok"
-            self.models[name].set_status(held.model, found.number, sink, status)
-        else:
-            assert told == "FencedError"
+        for status in changes:
+            held = self.draw_writer(data, name)[1]
+            told = self.told(partial(held.real.set_sink_statuses, found.number, {sink: status_of(status)}))[0]
+            if self.models[name].holds(held.model):
+                assert told == "ok"
+                self.models[name].set_status(held.model, found.number, sink, status)
+            else:
+                assert told == "FencedError"
 
-    @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data(), number=st.integers(1, 12))
-    def set_status_of_nothing(self, data: st.DataObject, number: int) -> None:
-        name, held = self.draw_writer(data)
+    def set_status_of_nothing(self, name: str, held: Held, number: int) -> None:
         told = self.told(lambda: held.real.sink_committed(number, "no such sink"))[0]
         assert told == ("NotFoundError" if self.models[name].holds(held.model) else "FencedError")
 
     # -- retention ----------------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: any(True for _ in self.all()))
     @rule(
-        name=pipelines,
-        keep_last=st.integers(0, 3),
-        keep_young=st.sampled_from([False, False, True]),
-        look=st.booleans(),
+        data=st.data(),
+        whats=st.lists(
+            st.sampled_from(["prune", "prune", "pin", "unpin", "restore", "maintain"]), min_size=1, max_size=4
+        ),
     )
-    def prune(self, name: str, keep_last: int, keep_young: bool, look: bool) -> None:
-        model = self.models[name]
-        policy = RetentionPolicy(keep_last=keep_last, keep_for_ms=LONG_MS if keep_young else None)
-        expected = model.prune(keep_last=keep_last, keep_young=keep_young)
+    def decide(self, data: st.DataObject, whats: list[str]) -> None:
+        for what in whats:
+            name, found = self.draw_checkpoint(data)
+            if what == "prune":
+                self.prune(
+                    name,
+                    data.draw(st.sampled_from([0, 0, 1, 2])),
+                    data.draw(st.sampled_from(["", "", "look", "young"])),
+                )
+            elif what == "maintain":
+                self.maintain(vacuum=data.draw(st.booleans()))
+            else:
+                self.decide_on(name, found, what)
+
+    def prune(self, name: str, keep_last: int, more: str) -> None:
+        model, look = self.models[name], more == "look"
+        policy = RetentionPolicy(keep_last=keep_last, keep_for_ms=LONG_MS if more == "young" else None)
+        expected = model.prune(keep_last=keep_last, keep_young=more == "young")
         assert list(self.pipeline(name).prune(policy, dry_run=look).retire) == expected
         if not look:
             model.retire(expected)
 
-    @precondition(lambda self: any(True for _ in self.all()))
-    @rule(data=st.data(), what=st.sampled_from(["pin", "unpin", "restore"]))
-    def decide(self, data: st.DataObject, what: str) -> None:
-        name, found = self.draw_checkpoint(data)
+    def decide_on(self, name: str, found: Checkpoint, what: str) -> None:
         model, number, pipeline = self.models[name], found.number, self.pipeline(name)
         if what == "pin":
             told = self.told(lambda: pipeline.pin(number, reason="audit"))[0]
@@ -92,7 +103,6 @@ class Deciding(Machine):
 
     # -- recovering ---------------------------------------------------------------------------------------------------
 
-    @rule(name=pipelines, accept=st.booleans(), dry_run=st.booleans())
     def recover(self, name: str, accept: bool, dry_run: bool) -> None:
         report = self.pipeline(name).recover(failed_sinks=failed_sinks(accept), dry_run=dry_run)
         self.agrees(name, report, accept=accept)
@@ -123,8 +133,7 @@ class Deciding(Machine):
         )
         model.staged = [staged for staged in model.staged if staged not in expected]
 
-    @rule(vacuum=st.booleans())
-    def maintain(self, vacuum: bool) -> None:
+    def maintain(self, *, vacuum: bool) -> None:
         policy = MaintenancePolicy(grace=dt.timedelta(0), compact_after=10, vacuum=vacuum)
         told, report = self.told(lambda: self.catalog.maintain(policy))
         if vacuum and any(model.only_in_the_past() for model in self.models.values()):
@@ -135,10 +144,6 @@ class Deciding(Machine):
         for name, model in self.models.items():
             there = {number for number, found in model.checkpoints.items() if not found.row_gone}
             assert set(report.removed.get(name, ())) & there == set(model.remove()) & there
-
-    @rule(table=st.sampled_from([spec.name for spec in TABLES]))
-    def compact(self, table: str) -> None:
-        self.catalog.engine.optimize(table)
 
 
 def failed_sinks(accept: bool) -> FailedSinks:

@@ -38,7 +38,7 @@ class Saving(Machine):
 
     # -- writers ------------------------------------------------------------------------------------------------------
 
-    @initialize(saves=st.lists(contents, max_size=4))
+    @initialize(saves=st.lists(contents, min_size=2, max_size=5))
     def begin(self, saves: list[Content]) -> None:
         self.take_over("orders")
         (held,) = self.writers["orders"]
@@ -52,7 +52,6 @@ class Saving(Machine):
         self.writers[name].append(held)
         assert (real.generation, real.next_id) == (held.model.generation, held.model.next_id)
 
-    @rule(name=pipelines)
     def ask_politely(self, name: str) -> None:
         """Becomes the writer only if nobody is."""
         if self.models[name].released:
@@ -62,10 +61,7 @@ class Saving(Machine):
         else:
             assert self.told(lambda: self.catalog.writer(name, takeover=False))[0] == "ConflictError"
 
-    @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data())
-    def let_go(self, data: st.DataObject) -> None:
-        name, held = self.draw_writer(data)
+    def let_go(self, name: str, held: Held) -> None:
         held.real.close()
         self.models[name].released |= self.models[name].holds(held.model)
         self.writers[name].remove(held)
@@ -73,19 +69,45 @@ class Saving(Machine):
     # -- saving -------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data(), saves=st.lists(contents, min_size=1, max_size=3), ahead=st.sampled_from([0, 0, 0, 1, -1]))
-    def save(self, data: st.DataObject, saves: list[Content], ahead: int) -> None:
+    @rule(
+        data=st.data(),
+        saves=st.lists(
+            st.tuples(st.sampled_from(["whole", "whole", "filled in", "staged twice"]), contents),
+            min_size=1,
+            max_size=3,
+        ),
+        ahead=st.sampled_from([0, 0, 0, 1, -1]),
+    )
+    def save(self, data: st.DataObject, saves: list[tuple[str, Content]], ahead: int) -> None:
         name, held = self.draw_writer(data)
-        for content in saves:
+        for how, content in saves:
             number = max(held.real.next_id + ahead, 1)
-            if number not in self.models[name].checkpoints:
-                self.save_as(name, held, number, replace(content, parent=self.draw_parent(data, name)))
+            if how == "filled in":
+                self.fill_in(name, held, content)
+            elif number not in self.models[name].checkpoints:
+                content = replace(
+                    content, parent=data.draw(st.sampled_from([None, None, *self.models[name].checkpoints]))
+                )
+                twice = self.staged_twice(held, number, content) if how == "staged twice" else None
+                self.save_as(name, held, number, content, save=twice)
 
-    @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data(), content=contents)
-    def fill_in(self, data: st.DataObject, content: Content) -> None:
+    def staged_twice(self, held: Held, number: int, content: Content) -> Callable[[], Saved]:
+        """A save with parts that come again from a task that was repeated, with other content, and are not accepted."""
+        manifest = manifest_of(number, content)
+        other = manifest_of(number, replace(content, sources={"kafka": {"0": "other"}}))
+
+        def save() -> Saved:
+            held.real.settle()
+            with held.real.attempting(number) as attempt:
+                accepted, parts = held.real.stage(attempt, manifest, dict(content.states))
+                saved = held.real.commit(attempt, accepted, parts)
+                held.real.stage(attempt, other, dict.fromkeys(content.states, b"other"))
+            return saved
+
+        return save
+
+    def fill_in(self, name: str, held: Held, content: Content) -> None:
         """Saves by filling in a checkpoint, where small state goes another way."""
-        name, held = self.draw_writer(data)
         content = replace(content, sinks=dict.fromkeys(content.sinks, PENDING))
         number = held.model.next_id
         held.model.next_id += 1
@@ -128,36 +150,43 @@ class Saving(Machine):
         self.save_as(name, held, number, content, given=(manifest, states))
 
     @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data(), content=contents, how=st.sampled_from(["failing", "unheard", "unanswered"]))
-    def save_cut_off(self, data: st.DataObject, content: Content, how: str) -> None:
-        """The storage fails at the commit, or its answer is lost, or it is still under way."""
+    @rule(
+        data=st.data(),
+        content=contents,
+        how=st.sampled_from(["failing", "unheard", "unanswered", "unanswered"]),
+        then=st.sampled_from(["nothing", "again", "other", "take over"]),
+    )
+    def save_cut_off(self, data: st.DataObject, content: Content, how: str, then: str) -> None:
+        """The storage fails at the commit, or its answer is lost, or it is still under way; then the writer goes on."""
         name = self.draw_writer(data)[0]
         held, model = self.writers[name][-1], self.models[name]
         if not model.holds(held.model):
             return
-        number = held.real.next_id
-        assert number == held.model.next_id
-        manifest = manifest_of(number, content)
+        number, states = held.model.next_id, dict(content.states)
+        manifest, engine = manifest_of(number, content), held.real.engine
         assert model.settle(held.model)
+        held.real.settle()
         staged = model.stage(held.model, number, content)
-        engine = held.real.reading.engine
         if how == "failing":
             with failing_appends(engine, MANIFESTS.name):
-                assert self.told(lambda: held.real.save(manifest, dict(content.states)))[0] == "StorageError"
+                assert self.told(lambda: held.real.save(manifest, states))[0] == "StorageError"
             model.give_up(held.model, staged)
-            return
-        if how == "unheard":
-            held.real.settle()
+        elif how == "unheard":
             with unheard_appends(engine, MANIFESTS.name):
-                told = self.told(lambda: held.real.save(manifest, dict(content.states)))[0]
+                assert self.told(lambda: held.real.save(manifest, states))[0] == "CommitUnknownError"
             assert model.land(staged)
-            self.given[name, number] = manifest, dict(content.states)
+            self.given[name, number] = manifest, states
+            model.doubt(held.model, staged)
         else:
             with unanswered_appends(engine, MANIFESTS.name) as late:
-                told = self.told(lambda: held.real.save(manifest, dict(content.states)))[0]
+                assert self.told(lambda: held.real.save(manifest, states))[0] == "CommitUnknownError"
             self.late.append((name, staged, late[0]))
-        assert told == "CommitUnknownError"
-        model.doubt(held.model, staged)
+            model.doubt(held.model, staged)
+        if then == "take over":
+            self.take_over(name)
+        elif then != "nothing":
+            content = replace(content, watermark=99) if then == "other" else content
+            self.save_as(name, held, number, content, given=(manifest_of(number, content), states))
 
     @precondition(lambda self: self.late)
     @rule()
@@ -176,9 +205,20 @@ class Saving(Machine):
 
     @precondition(lambda self: any(True for _ in self.all()))
     @rule(
-        data=st.data(), how=st.sampled_from(["rewind", "rewind", "fork", "edit", "edit newest"]), accept=st.booleans()
+        data=st.data(),
+        hows=st.lists(
+            st.sampled_from(["rewind", "rewind", "fork", "edit", "edit newest", "undo", "undo"]), min_size=1, max_size=3
+        ),
+        accept=st.booleans(),
     )
-    def derive(self, data: st.DataObject, how: str, accept: bool) -> None:
+    def derive(self, data: st.DataObject, hows: list[str], accept: bool) -> None:
+        for how in hows:
+            if how != "undo":
+                self.derive_one(data, how, accept)
+            elif any(self.writers.values()):
+                self.undo(*self.draw_writer(data))
+
+    def derive_one(self, data: st.DataObject, how: str, accept: bool) -> None:
         origin, found = self.draw_checkpoint(data)
         name = next(other for other in PIPELINES if other != origin) if how == "fork" else origin
         if not self.writers[name]:
@@ -207,10 +247,7 @@ class Saving(Machine):
         assert told == TOLD[expected]
         assert held.real.next_id == held.model.next_id
 
-    @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data())
-    def undo(self, data: st.DataObject) -> None:
-        name, held = self.draw_writer(data)
+    def undo(self, name: str, held: Held) -> None:
         expected = self.models[name].undo(held.model)
         assert self.told(lambda: held.real.undo(reason="mistake"))[0] == TOLD[expected]
         assert held.real.next_id == held.model.next_id
@@ -237,6 +274,3 @@ class Saving(Machine):
         if (name, number) not in self.given and number in model.checkpoints:
             self.given[name, number] = manifest, states
         assert held.real.next_id == held.model.next_id
-
-    def draw_parent(self, data: st.DataObject, name: str) -> int | None:
-        return data.draw(st.sampled_from([None, None, *sorted(self.models[name].checkpoints)[-3:]]))

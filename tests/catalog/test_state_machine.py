@@ -34,7 +34,7 @@ def run(make: Callable[[], Opener], *, examples: int, steps: int, start: int | N
     )
 
 
-@pytest.mark.parametrize(("engine", "examples", "steps"), [("memory", 30, 40), ("embedded", 8, 25)])
+@pytest.mark.parametrize(("engine", "examples", "steps"), [("memory", 40, 25), ("embedded", 4, 20)])
 def test_the_catalog_agrees_with_a_plain_model(
     engine: str, examples: int, steps: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

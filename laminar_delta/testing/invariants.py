@@ -1,13 +1,23 @@
-"""What must hold of any table at any time, as functions: used by the suite, the soak runs and the demo."""
+"""What must hold of any table and any catalog at any time, as functions: used by the suite, the soak runs and the demo."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.orphans import CHILD_TABLES
+from laminar_delta.catalog.tables import MANIFESTS, SOURCE_CHECKPOINTS, WRITERS
+from laminar_delta.codec import xxh3_hex
 from laminar_delta.engine.request import FENCES_KEY
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.pipeline import Pipeline
     from laminar_delta.engine.base import Engine
+
+Holdings = dict[str, Any]
+"""What a catalog holds, as plain values that two runs of the same program have in common."""
 
 
 def assert_fences_rise(engine: Engine, table: str) -> None:
@@ -21,3 +31,79 @@ def assert_fences_rise(engine: Engine, table: str) -> None:
                 f"version {entry.version} of {table} lowered the fence of {name}: {before} to {version}"
             )
             standing[name] = version
+
+
+def assert_sound(catalog: Catalog) -> None:
+    """No writer of an older generation ever committed, no generation was given twice, and no checkpoint is there twice."""
+    for table in (MANIFESTS, SOURCE_CHECKPOINTS):
+        assert_fences_rise(catalog.engine, table.name)
+    for table, number in ((WRITERS, "generation"), (MANIFESTS, "checkpoint_id")):
+        rows = catalog.reading.rows(table, columns=["pipeline", number])
+        twice = [key for key, count in Counter((row["pipeline"], row[number]) for row in rows).items() if count > 1]
+        assert not twice, f"twice in {table.name}: {twice}"
+
+
+def holdings(catalog: Catalog) -> Holdings:
+    """What readers can see of a catalog: each checkpoint's manifest, what was decided, and the newest one whole."""
+    return {name: _held_by(catalog, catalog.pipeline(name)) for name in catalog.pipelines()}
+
+
+def _held_by(catalog: Catalog, pipeline: Pipeline) -> Holdings:
+    manifests = {str(head.checkpoint_id): pipeline.get(head.checkpoint_id).to_dict() for head in pipeline.list()}
+    for manifest in manifests.values():
+        del manifest["timestamp_ms"]  # differs from run to run
+    decided = standing(catalog.reading, pipeline.name)
+    return {
+        "manifests": manifests,
+        "latest": _newest_of(pipeline, manifests),
+        "retired": sorted(decided.retired),
+        "pinned": sorted(decided.pinned),
+        "abandoned": sorted(decided.abandoned),
+    }
+
+
+def _newest_of(pipeline: Pipeline, manifests: Holdings) -> Holdings:
+    """The newest checkpoint: valid, and all its state read."""
+    latest = pipeline.latest()
+    newest = max(map(int, manifests), default=None)
+    assert newest == (None if latest is None else latest.checkpoint_id)
+    if newest is None:
+        return {}
+    checked = pipeline.validate(newest)
+    assert checked.valid, f"checkpoint {newest} of {pipeline.name} is broken: {checked}"
+    state = pipeline.state(newest)
+    return {
+        f"{operator}/{partition}": xxh3_hex(state.read(operator, partition))
+        for operator, partitions in state.partitions().items()
+        for partition in partitions
+    }
+
+
+def uncommitted(catalog: Catalog, pipeline: str) -> set[str]:
+    """The attempts that staged children and have no manifest row."""
+    committed = _attempts(catalog, MANIFESTS.name, pipeline)
+    return {attempt for spec in CHILD_TABLES for attempt in _attempts(catalog, spec.name, pipeline)} - committed
+
+
+def _attempts(catalog: Catalog, table: str, pipeline: str) -> set[str]:
+    rows = catalog.engine.read(table, columns=["pipeline", "attempt_id"]).to_pylist()
+    return {row["attempt_id"] for row in rows if row["pipeline"] == pipeline}
+
+
+def assert_goes_on(catalog: Catalog, pipeline: str) -> None:
+    """A successor takes over, recovers, saves; and clears away everything that earlier attempts left behind."""
+    with catalog.writer(pipeline, owner="successor") as writer:
+        writer.recover()
+        with writer.checkpoint() as cp:
+            cp.source("successor", {"0": str(writer.generation)})
+            cp.state("successor", b"s" * 20_000, partition=1)
+        found = catalog.pipeline(pipeline)
+        latest = found.latest()
+        assert latest is not None
+        assert latest.checkpoint_id == cp.id
+        assert latest.source_offsets["successor"].offsets == {"0": str(writer.generation)}
+        assert found.validate(cp.id).valid
+        assert found.state(cp.id).read("successor", 1) == b"s" * 20_000
+        left = uncommitted(catalog, pipeline)
+        assert {orphan.attempt_id for orphan in found.remove_orphans()} == left
+        assert not uncommitted(catalog, pipeline)

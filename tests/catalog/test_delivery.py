@@ -1,7 +1,6 @@
 """A pipeline that dies at every single step: whoever comes next delivers the rest, and every record is there once."""
 
 import json
-import multiprocessing
 import random
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.testing.forks import run_forked
 from tests.support import statuses
 from tests.support.delivery import PIPELINE, RECORDS, AnySink, counting, deliver_all, main, make_sinks
 
@@ -125,14 +125,7 @@ def _live(place: Path, kill: Point | None) -> int:
     """One process; how it ended."""
     place.mkdir(exist_ok=True)
     order = json.dumps({"place": str(place), "kinds": KINDS, "kill": kill})
-    # Forked from a server that has imported everything and done nothing: starting Python costs more than the pipeline.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["laminar_delta.catalog.coordinator", "laminar_delta.engine.embedded.engine"])
-    process = context.Process(target=main, args=(order,))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
+    return run_forked(main, order)
 
 
 def _open(place: Path) -> ld.Catalog:

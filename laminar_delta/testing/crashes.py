@@ -1,0 +1,201 @@
+"""Killing a process before, after and inside every storage step of a scenario, and looking at what it left.
+
+A first run of the scenario, in a process of its own, records its steps and what readers see after each thing it was told
+(`record`). Then, each time in a fresh process on a fresh copy, the same program is killed at one point (`die`), and what it left is
+held against the record (`assert_survived`): as it was before the step or after it, never between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.catalog.opening import open_catalog
+from laminar_delta.catalog.tables import WRITERS
+from laminar_delta.engine import open_engine
+from laminar_delta.testing.invariants import Holdings, assert_goes_on, assert_sound, holdings
+from laminar_delta.testing.forks import run_forked
+from laminar_delta.testing.scenarios import PIPELINE, SCENARIOS
+from laminar_delta.testing.steps import Moment, engine_steps, watched
+from laminar_delta.testing.syscalls import SystemCall, die_at
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.catalog import Catalog
+
+SURVIVED = 3
+"""How a child ends that should have died inside a step, but came out of it: the step does not do what it was to die of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where to die: a step, on which side of it or at which system call in it, and the how-manieth time, from 1."""
+
+    step: str
+    moment: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.moment} {self.step} #{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A scenario that ran to its end."""
+
+    points: tuple[Point, ...]
+    """In order."""
+    disks: tuple[str, ...]
+    """For each point, a fingerprint of what was on the disk then."""
+    states: tuple[Holdings, ...]
+    """What readers saw at the beginning, and after each thing the program was told."""
+
+    def around(self) -> list[Point]:
+        """Before and after each of the engine's own steps, and wherever else the disk had changed."""
+        changed = {now for (_, was), (now, disk) in pairwise(zip(self.points, self.disks, strict=True)) if was != disk}
+        return [point for point in self.points if point.step in engine_steps() or point in changed]
+
+    def inside(self) -> list[Point]:
+        """At each kind of system call in each of the engine's own steps; which of them a step makes is not known before."""
+        last = Counter(point.step for point in self.points if point.moment == Moment.BEFORE.value)
+        return [
+            Point(point.step, call.value, point.count)
+            for point in self.points
+            if point.step in engine_steps() and point.moment == Moment.BEFORE.value
+            # Tables are made one like the other.
+            if point.step != "create" or point.count in (1, last["create"])
+            for call in SystemCall
+        ]
+
+    def below(self) -> dict[tuple[str, str], Point]:
+        """For each step below the engine, and each side of it, the last time it was taken."""
+        return {(point.step, point.moment): point for point in self.points if point.step not in engine_steps()}
+
+
+def record(engine: str, home: Path, scenario: str) -> Record:
+    """Runs a scenario on the catalog in `home` to its end."""
+    code = _live(engine, home, scenario, None)
+    assert code == 0, f"the scenario itself ended with {code}: {_told(home)}"
+    trace = [json.loads(line) for line in (home / "trace.jsonl").read_text().splitlines()]
+    return Record(
+        points=tuple(Point(*line["point"]) for line in trace),
+        disks=tuple(line["disk"] for line in trace),
+        states=tuple(line["state"] for line in _told(home)),
+    )
+
+
+def die(engine: str, home: Path, scenario: str, point: Point) -> bool:
+    """Runs a scenario until it is killed at a point; whether it was. Only inside a step it need not be."""
+    code = _live(engine, home, scenario, point)
+    allowed = (-signal.SIGKILL,) if point.moment in list(Moment) else (-signal.SIGSYS, SURVIVED, 0)
+    assert code in allowed, f"{scenario} ended with {code} and not {point}"
+    return code < 0
+
+
+def assert_survived(catalog: Catalog, home: Path, states: Sequence[Holdings]) -> None:
+    """Holds what a killed process left against the record: old or new, nothing told is gone, and it goes on."""
+    told = _told(home)
+    found = holdings(catalog)
+    # The first line was said before anything happened.
+    assert found in states[len(told) - 1 : len(told) + 1], f"after {told} readers see {json.dumps(found)}"
+    generations = {row["generation"] for row in catalog.reading.rows(WRITERS) if row["pipeline"] == PIPELINE}
+    assert {said["generation"] for said in told if "generation" in said} <= generations
+    assert_goes_on(catalog, PIPELINE)
+    assert_sound(catalog)
+
+
+class Child:
+    """The process that runs a scenario: a `Story` that records, or ends where it was told to."""
+
+    def __init__(self, engine: str, home: Path, kill: Point | None) -> None:
+        self._engine = engine
+        self._home = home
+        self._kill = kill
+        self._passed: Counter[tuple[str, str]] = Counter()
+        self._begun = False
+        self._opened: list[Catalog] = []
+
+    def open(self) -> Catalog:
+        """See `Story.open`."""
+        # Kept: locks let go of files when they are collected, which is at no certain moment.
+        self._opened.append(open_catalog(str(self._home / "catalog"), engine=self._engine))
+        return self._opened[-1]
+
+    def begin(self) -> None:
+        """See `Story.begin`."""
+        self.done()
+        self._begun = True
+
+    def done(self, **said: object) -> None:
+        """See `Story.done`."""
+        begun, self._begun = self._begun, False
+        if self._kill is None:
+            exists = open_engine(self._engine, str(self._home / "catalog")).exists("manifests")
+            said["state"] = holdings(self.open()) if exists else {}
+        _write(self._home / "told.jsonl", said)
+        self._begun = begun
+
+    def observe(self, step: str, moment: Moment) -> None:
+        """Passes a point, or does not."""
+        if not self._begun:
+            return
+        self._passed[step, moment.value] += 1
+        here = Point(step, moment.value, self._passed[step, moment.value])
+        if self._kill is None:
+            _write(self._home / "trace.jsonl", {"point": astuple(here), "disk": _fingerprint(self._home / "catalog")})
+        elif here == self._kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif (here.step, here.count) == (self._kill.step, self._kill.count) and self._kill.moment not in list(Moment):
+            if moment is Moment.AFTER:
+                os._exit(SURVIVED)
+            die_at(SystemCall(self._kill.moment))
+
+
+def main(argument: str) -> None:
+    """Runs one child."""
+    order = json.loads(argument)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    kill = Point(*order["kill"]) if order["kill"] else None
+    child = Child(order["engine"], Path(order["home"]), kill)
+    engine = type(open_engine(order["engine"], order["home"]))
+    with watched(engine, child.observe):
+        SCENARIOS[order["scenario"]](child)
+
+
+def _live(engine: str, home: Path, scenario: str, kill: Point | None) -> int:
+    order = {
+        "engine": engine,
+        "home": str(home),
+        "scenario": scenario,
+        "kill": None if kill is None else astuple(kill),
+    }
+    return run_forked(main, json.dumps(order))
+
+
+def _told(home: Path) -> list[dict[str, Any]]:
+    """What the process was told; a line cut short was not."""
+    path = home / "told.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(content) + "\n")
+
+
+def _fingerprint(root: Path) -> str:
+    return json.dumps(sorted(_files(root)))
+
+
+def _files(root: Path) -> Iterator[tuple[str, int, int]]:
+    for path in root.rglob("*"):
+        found = path.stat()
+        yield str(path.relative_to(root)), found.st_size, found.st_mtime_ns

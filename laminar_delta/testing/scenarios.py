@@ -1,0 +1,180 @@
+"""What a program does to a catalog between two kills, as a table: a new operation that writes gets an entry here.
+
+A scenario arranges what it needs, says `begin`, and from then on every storage step is a place to die. After each thing that an
+application would have been told it says `done`: what readers see may change at most once between two of these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from laminar_delta.catalog.attempt import stage_offsets, stage_state
+from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS
+from laminar_delta.engine.local.log import LOG_DIRECTORY
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.writer import Writer
+
+PIPELINE = "orders"
+NEIGHBOUR = "returns"
+"""A pipeline in the same tables that nobody touches."""
+SINK = "warehouse"
+STATE_BYTES = 20_000
+"""More than fits into a manifest row: such state is staged."""
+
+
+class Story(Protocol):
+    """How a scenario speaks to whoever kills it."""
+
+    def open(self) -> Catalog:
+        """Opens the catalog, making it if it is new."""
+
+    def begin(self) -> None:
+        """What follows is to be survived."""
+
+    def done(self, **said: object) -> None:
+        """The application has been told: this must not be lost any more."""
+
+
+def save(writer: Writer) -> int:
+    """Saves the next checkpoint, with content that follows from its id; the id."""
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": str(cp.id * 100), "1": str(cp.id * 10)}, watermark=cp.id)
+        cp.state("window", bytes([cp.id % 256]) * STATE_BYTES)
+        cp.state("count", str(cp.id).encode())
+        cp.sink(SINK)
+    return cp.id
+
+
+def prepare(catalog: Catalog) -> None:
+    """The catalog that scenarios begin with: checkpoints with open and closed sinks, an orphan, a neighbour."""
+    # So often that the next save but one brings `manifests` to a version at which its log is checkpointed.
+    for _ in range(3):
+        neighbour = catalog.writer(NEIGHBOUR, owner="neighbour")
+    save(neighbour)
+    # Not closed: as a killed writer leaves it.
+    writer = catalog.writer(PIPELINE, owner="predecessor")
+    for _ in range(3):
+        save(writer)
+    writer.sink_committed(1, SINK)
+    writer.sink_committed(2, SINK)
+    with writer.attempting(writer.next_id) as attempt:
+        lost = writer.checkpoint(checkpoint_id=attempt.checkpoint_id)
+        lost.source("kafka", {"0": "lost"})
+        stage_offsets(catalog.engine, attempt, lost.manifest())
+        stage_state(catalog.engine, attempt, {("window", 0): b"lost" * STATE_BYTES})
+
+
+def creating(story: Story) -> None:
+    """A catalog comes into being."""
+    story.begin()
+    story.open()
+    story.done()
+
+
+def taking_over(story: Story) -> None:
+    """A writer takes a pipeline from one that was killed, and lets go of it."""
+    catalog = story.open()
+    story.begin()
+    writer = catalog.writer(PIPELINE, owner="child")
+    story.done(generation=writer.generation)
+    writer.close()
+    story.done(released=writer.generation)
+
+
+def saving(story: Story) -> None:
+    """A checkpoint with offsets and state: staged, then committed."""
+    writer = story.open().writer(PIPELINE, owner="child")
+    story.begin()
+    story.done(saved=save(writer))
+
+
+def settling_sinks(story: Story) -> None:
+    """Statuses of a sink change."""
+    writer = story.open().writer(PIPELINE, owner="child")
+    story.begin()
+    writer.sink_failed(3, SINK, "no route")
+    story.done(failed=3)
+    writer.sink_committed(3, SINK)
+    story.done(committed=3)
+
+
+def recovering(story: Story) -> None:
+    """Recovery passes over a checkpoint that was not delivered, and says so for good."""
+    writer = story.open().writer(PIPELINE, owner="child")
+    story.begin()
+    report = writer.recover()
+    story.done(chosen=report.chosen_id)
+
+
+def pruning(story: Story) -> None:
+    """Checkpoints are retired, brought back, pinned and let go."""
+    pipeline = story.open().pipeline(PIPELINE)
+    story.begin()
+    retired = pipeline.prune(RetentionPolicy(keep_last=1)).retire
+    story.done(retired=retired)
+    pipeline.restore(retired[0])
+    story.done(restored=retired[0])
+    pipeline.pin(retired[0], reason="crash")
+    story.done(pinned=retired[0])
+    pipeline.unpin(retired[0])
+    story.done(released=retired[0])
+
+
+def clearing_orphans(story: Story) -> None:
+    """What an attempt left behind is removed."""
+    catalog = story.open()
+    catalog.writer(PIPELINE, owner="child")
+    story.begin()
+    orphans = catalog.pipeline(PIPELINE).remove_orphans()
+    assert orphans
+    story.done(removed=[orphan.attempt_id for orphan in orphans])
+
+
+def keeping_up(story: Story) -> None:
+    """Tables are compacted, their logs checkpointed and cleaned, old files removed. Readers notice nothing of it."""
+    catalog = story.open()
+    engine = catalog.engine
+    for table in (MANIFESTS, SOURCE_OFFSETS):
+        age_log(Path(engine.location) / table.name)
+    story.begin()
+    before = engine.version(SOURCE_OFFSETS.name)
+    assert engine.optimize(SOURCE_OFFSETS.name, order_by=("pipeline", "checkpoint_id")) is not None
+    engine.restore(SOURCE_OFFSETS.name, before)
+    for table in (MANIFESTS, SOURCE_OFFSETS):
+        engine.optimize(table.name, order_by=("pipeline", "checkpoint_id"))
+        engine.log_checkpoint(table.name)
+        engine.clean_log(table.name)
+        engine.vacuum(table.name, older_than_hours=0, dry_run=False)
+    story.done()
+
+
+SCENARIOS: dict[str, Callable[[Story], None]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        creating,
+        taking_over,
+        saving,
+        settling_sinks,
+        recovering,
+        pruning,
+        clearing_orphans,
+        keeping_up,
+    )
+}
+"""By name."""
+
+FROM_NOTHING = frozenset({creating.__name__})
+"""Scenarios that do not begin with what `prepare` makes."""
+
+
+def age_log(table: Path, days: int = 30) -> None:
+    """Makes the files of a table's log look old, so that cleaning it has something to do."""
+    for path in (table / LOG_DIRECTORY).iterdir():
+        moment = path.stat().st_mtime - days * 86_400
+        os.utime(path, (moment, moment))

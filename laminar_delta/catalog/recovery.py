@@ -23,7 +23,7 @@ from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError
+from laminar_delta.errors import ConflictError, StorageError
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.ids import new_attempt_id
 from laminar_delta.model.manifest import now_ms
@@ -222,7 +222,7 @@ def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | N
 
 
 def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
-    """Keeps a report as a row; the answer says that it is kept."""
+    """Keeps a report as a row; the answer says that it is kept, or why it is not: recovery needs no right to write."""
     kept = replace(report, stored=True)
     row = {
         "pipeline": kept.pipeline,
@@ -242,5 +242,8 @@ def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
         "report": replace(kept, manifest=None).to_json().decode(),
     }
     metadata = {"operation": "recover", "pipeline": kept.pipeline, "checkpoint": kept.chosen_id, "owner": owner}
-    engine.append(RECOVERIES.name, pa.Table.from_pylist([row], schema=RECOVERIES.schema), metadata=metadata)
+    try:
+        engine.append(RECOVERIES.name, pa.Table.from_pylist([row], schema=RECOVERIES.schema), metadata=metadata)
+    except StorageError as error:
+        return replace(report, notes=(*report.notes, f"this report is not stored: {error.message}"))
     return kept

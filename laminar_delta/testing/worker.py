@@ -1,4 +1,4 @@
-"""A process of its own that races on a table and says, line by line, what it was told. Started by `testing.processes`.
+"""A process of its own that races on a table and says, line by line, what it was told. Started by `testing.workers`.
 
     python -m laminar_delta.testing.worker '{"opening": …, "role": "race", "name": "w1", "rounds": 50}'
 
@@ -11,21 +11,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from laminar_delta.engine import open_engine
 from laminar_delta.engine.base import Commit, Engine
 from laminar_delta.engine.request import Fence
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.testing.conformance.tables import LINES, line
+from laminar_delta.testing.workers import say
 
 SHARED_APP = "laminar:shared"
-
-
-def say(content: dict[str, Any]) -> None:
-    """One line, at once."""
-    sys.stdout.write(json.dumps(content) + "\n")
-    sys.stdout.flush()
 
 
 def race(engine: Engine, name: str, turn: int) -> Commit:

@@ -69,7 +69,9 @@ def test_a_process_killed_below_the_engine_leaves_the_old_or_the_new(
     prepared: Path, recorded: Callable[[str], Record], place: Path
 ) -> None:
     """Each function that flushes, removes or locks, before and after it, in some scenario that comes by there."""
-    somewhere = {side: (point, scenario) for scenario in SCENARIOS for side, point in recorded(scenario).below().items()}
+    somewhere = {
+        side: (point, scenario) for scenario in SCENARIOS for side, point in recorded(scenario).below().items()
+    }
     for point, scenario in somewhere.values():
         assert _kill_at([point], scenario, prepared, recorded(scenario), place) == 1
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from laminar_delta.testing.conformance.tables import LINES
-from laminar_delta.testing.processes import Worker, assert_nothing_acknowledged_is_lost, run_together
+from laminar_delta.testing.processes import assert_nothing_acknowledged_is_lost
+from laminar_delta.testing.workers import Worker, run_together
 from tests.support.harnesses import DeltaFiles, EmbeddedHarness
 
 

@@ -369,7 +369,8 @@ class EmbeddedEngine(Engine):
 
     def _make_durable(self, table: str, version: int) -> None:
         if self._root is not None:
-            durability.fsync_commit(self._root / table, version)
+            with reading(table):
+                durability.fsync_commit(self._root / table, version)
 
     def _write_log_checkpoint(self, table: str) -> None:
         handle = self._open(table)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from laminar_delta.engine.local.log import LOG_DIRECTORY, added_files, entry_path
-from laminar_delta.errors import CommitUnknownError
+from laminar_delta.errors import CommitUnknownError, StorageError
 
 
 def fsync_path(path: Path) -> None:
@@ -77,8 +77,15 @@ def fsync_log_checkpoint(table: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Creates a directory and its parents durably."""
-    missing = [parent for parent in [path, *path.parents] if not parent.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for created in missing:
-        fsync_path(created.parent)
+    """Creates a directory and its parents durably. Raises `StorageError` where that is not possible."""
+    try:
+        missing = [parent for parent in [path, *path.parents] if not parent.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for created in missing:
+            fsync_path(created.parent)
+    except OSError as error:
+        raise StorageError(
+            f"directory {path} cannot be made: {error}",
+            next_step="Make its place writable, or use another.",
+            details={"path": str(path)},
+        ) from error

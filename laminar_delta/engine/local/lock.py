@@ -121,6 +121,14 @@ class CatalogLock:
         return self._root / HOLDER_FILE
 
     def _acquire(self, deadline: float) -> None:
+        if not self._root.is_dir():
+            # The lock would make it anew, and be in the way of whoever brings it back.
+            raise StorageError(
+                f"the catalog's directory {self._root} is gone",
+                expected=str(self._root),
+                found=None,
+                next_step="Bring it back, then repeat the call: nothing was made in its place.",
+            )
         try:
             with self._turnstile.acquire(timeout=_left(deadline), poll_interval=_POLL_S):
                 self._file.acquire(timeout=_left(deadline), poll_interval=_POLL_S)

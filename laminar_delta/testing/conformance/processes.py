@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.engine.request import Fence
 from laminar_delta.testing.conformance.tables import LINES, line
-from laminar_delta.testing.processes import Worker, assert_nothing_acknowledged_is_lost, run_together
+from laminar_delta.testing.processes import assert_nothing_acknowledged_is_lost
+from laminar_delta.testing.workers import Worker, run_together
 
 if TYPE_CHECKING:
     from laminar_delta.testing.harness import LocalHarness

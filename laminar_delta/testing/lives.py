@@ -1,0 +1,163 @@
+"""A process of its own that works on a catalog and says, line by line, what it was told: to be fought with, and to be killed.
+
+    python -m laminar_delta.testing.lives '{"location": …, "engine": "embedded", "role": "fight", "name": "w1", "seconds": 10}'
+
+It opens the catalog, prints `ready`, waits for a line on standard input, and then lives its role. What it printed is what an
+application would have been told before being killed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.catalog.opening import open_catalog
+from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS, WRITERS
+from laminar_delta.errors import LaminarDeltaError
+from laminar_delta.testing.invariants import assert_sound, holdings
+from laminar_delta.testing.scenarios import PIPELINE, SINK
+from laminar_delta.testing.workers import Worker, say
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.writer import Writer
+
+SOURCE = "kafka"
+KEPT = 4
+"""How many checkpoints pruning leaves."""
+
+
+def start(location: str, role: str, name: str, *, seconds: float = 3600, seed: int = 0) -> Worker:
+    """Starts one; it waits for `go`."""
+    order = {
+        "location": location,
+        "engine": "embedded",
+        "role": role,
+        "name": name,
+        "seconds": seconds,
+        "seed": seed,
+    }
+    return Worker.start_module(__name__, order)
+
+
+def fight(catalog: Catalog, order: dict[str, Any]) -> None:
+    """Takes the pipeline from whoever has it, saves until it is taken away, and takes it again."""
+    chance = random.Random(order["name"])
+    numbers = count()
+    end = time.monotonic() + order["seconds"]
+    while time.monotonic() < end:
+        try:
+            writer = catalog.writer(PIPELINE, owner=order["name"])
+            say({"told": "generation", "generation": writer.generation})
+            while time.monotonic() < end:
+                _save(writer, f"{order['name']}-{next(numbers)}")
+        except LaminarDeltaError as error:
+            say({"told": type(error).__name__, "text": str(error)})
+            time.sleep(chance.random() / 5)
+
+
+def mixed(catalog: Catalog, order: dict[str, Any]) -> None:
+    """One writer and everything it may do, in any order."""
+    chance = random.Random(order["seed"])
+    writer = catalog.writer(PIPELINE, owner=order["name"])
+    say({"told": "generation", "generation": writer.generation})
+    writer.recover()
+    operations: Sequence[Callable[[], None]] = [
+        lambda: _save(writer, f"{order['name']}-{chance.random()}", state=chance.choice([0, 100, 20_000])),
+        lambda: _settle(catalog, writer),
+        lambda: _prune(catalog),
+        lambda: _pin(catalog, chance),
+        lambda: _clean(catalog, writer),
+        lambda: _keep_up(catalog, chance),
+    ]
+    while True:
+        chance.choices(operations, weights=[6, 4, 1, 1, 1, 1])[0]()
+
+
+def _save(writer: Writer, token: str, *, state: int = 0) -> None:
+    with writer.checkpoint() as cp:
+        cp.source(SOURCE, {"token": token})
+        cp.sink(SINK)
+        if state:
+            cp.state("window", token[:1].encode() * state)
+    say({"told": "saved", "id": cp.id, "token": token, "generation": writer.generation})
+
+
+def _settle(catalog: Catalog, writer: Writer) -> None:
+    latest = catalog.pipeline(PIPELINE).latest()
+    if latest is not None:
+        writer.sink_committed(latest.checkpoint_id, SINK)
+        say({"told": "settled", "id": latest.checkpoint_id})
+
+
+def _prune(catalog: Catalog) -> None:
+    retired = catalog.pipeline(PIPELINE).prune(RetentionPolicy(keep_last=KEPT)).retire
+    say({"told": "retired", "ids": retired})
+
+
+def _pin(catalog: Catalog, chance: random.Random) -> None:
+    found = catalog.pipeline(PIPELINE).list()
+    if found:
+        number = chance.choice(found).checkpoint_id
+        catalog.pipeline(PIPELINE).pin(number, reason="soak")
+        say({"told": "pinned", "id": number})
+
+
+def _clean(catalog: Catalog, writer: Writer) -> None:
+    catalog.pipeline(PIPELINE).remove_orphans(aborted=writer.aborted)
+    say({"told": "cleaned"})
+
+
+def _keep_up(catalog: Catalog, chance: random.Random) -> None:
+    table = chance.choice([MANIFESTS, SOURCE_OFFSETS]).name
+    catalog.engine.optimize(table, order_by=("pipeline", "checkpoint_id"))
+    catalog.engine.log_checkpoint(table)
+    catalog.engine.clean_log(table)
+    catalog.engine.vacuum(table, dry_run=False)
+    say({"told": "kept up"})
+
+
+ROLES: dict[str, Callable[[Catalog, dict[str, Any]], None]] = {"fight": fight, "mixed": mixed}
+
+
+def assert_all_there(catalog: Catalog, workers: Sequence[Worker]) -> None:
+    """Every acknowledged generation and checkpoint is there exactly once, and everything else that was told still holds."""
+    said = [line for worker in workers for line in worker.said]
+    assert_sound(catalog)
+    held = holdings(catalog).get(PIPELINE, {"manifests": {}, "pinned": [], "retired": []})
+    stored = Counter(row["checkpoint_id"] for row in catalog.reading.rows(MANIFESTS))
+    generations = {row["generation"] for row in catalog.reading.rows(WRITERS)}
+    assert {line["generation"] for line in said if "generation" in line} <= generations
+    for line in said:
+        if line["told"] == "saved":
+            assert stored[line["id"]] == 1, f"checkpoint {line} is there {stored[line['id']]} times"
+            manifest = held["manifests"].get(str(line["id"]))
+            assert (manifest is None) == (line["id"] in held["retired"])
+            assert manifest is None or manifest["source_offsets"][SOURCE]["offsets"]["token"] == line["token"]
+        elif line["told"] == "settled" and str(line["id"]) in held["manifests"]:
+            assert held["manifests"][str(line["id"])]["sink_commit_statuses"][SINK] == "Committed"
+        elif line["told"] == "retired":
+            assert set(line["ids"]) <= set(held["retired"])
+        elif line["told"] == "pinned":
+            assert line["id"] in held["pinned"]
+            assert str(line["id"]) in held["manifests"]
+
+
+def main(argument: str) -> None:
+    """Runs one life."""
+    order = json.loads(argument)
+    catalog = open_catalog(order["location"], engine=order["engine"])
+    say({"ready": order["name"]})
+    sys.stdin.readline()
+    ROLES[order["role"]](catalog, order)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,108 @@
+"""One pipeline among a thousand: reading it opens the files that may have it, and no others."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import laminar_delta as ld
+from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS
+from laminar_delta.errors import ErrorCode, StorageError
+from laminar_delta.testing.scenarios import save
+from tests.support.harnesses import sorted_uris
+
+PIPELINES = 1_000
+CHECKPOINTS = 100
+COMMITS = 10
+READ = ["pipeline-0000", "pipeline-0500", "pipeline-0999"]
+"""Pipelines whose checkpoints are saved one by one; the others' are copies of theirs, in bulk."""
+ORDER = ("pipeline", "checkpoint_id")
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> ld.Catalog:
+    """Everything in any order, as pipelines that save at the same time leave it, then compacted."""
+    catalog = ld.open_catalog(str(tmp_path_factory.mktemp("many") / "catalog"), engine="embedded")
+    for name in READ:
+        with catalog.writer(name) as writer:
+            save(writer)
+    for table in (MANIFESTS.name, SOURCE_OFFSETS.name):
+        for part in _many(catalog.engine.read(table)):
+            catalog.engine.append(table, part)
+        catalog.engine.optimize(table, order_by=ORDER)
+    return catalog
+
+
+def _many(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rest of the checkpoints, in a few appends that each have some of every pipeline."""
+    copied = rows.slice(0, 1)
+    for commit in range(COMMITS):
+        keys = [
+            (f"pipeline-{number:04}", checkpoint)
+            for checkpoint in range(2 + commit, 2 + CHECKPOINTS, COMMITS)
+            for number in range(PIPELINES)
+            # The ones that are read have a single checkpoint, which is then their latest.
+            if f"pipeline-{number:04}" not in READ
+        ]
+        part = copied.take(pa.array([0] * len(keys)))
+        for column, values in {
+            "pipeline": [pipeline for pipeline, _ in keys],
+            "checkpoint_id": [checkpoint for _, checkpoint in keys],
+            # As long and as hard to compress as real ones.
+            "attempt_id": [os.urandom(18).hex() for _ in keys],
+            "content_digest": [os.urandom(16).hex() for _ in keys],
+            "part_id": [os.urandom(18).hex() for _ in keys],
+        }.items():
+            if column not in rows.column_names:
+                continue
+            part = part.set_column(part.column_names.index(column), column, pa.array(values))
+        yield part
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("table", [MANIFESTS.name, SOURCE_OFFSETS.name])
+def test_latest_opens_only_the_files_whose_statistics_match(catalog: ld.Catalog, table: str, name: str) -> None:
+    files = _files(catalog, table)
+    matching = [path for path, (lowest, highest) in files.items() if lowest <= name <= highest]
+    others = [path for path in files if path not in matching]
+    assert 1 <= len(matching) <= 2
+    assert len(others) >= 4
+    with _away(others):
+        latest = catalog.pipeline(name).latest()
+        assert latest is not None
+        assert latest.checkpoint_id == 1
+    with _away(matching), pytest.raises(StorageError) as caught:
+        catalog.pipeline(name).latest()
+    assert caught.value.code is ErrorCode.FILE_MISSING
+
+
+def test_the_catalog_is_as_large_as_it_should_be(catalog: ld.Catalog) -> None:
+    rows = catalog.engine.read(MANIFESTS.name, columns=["pipeline"])
+    assert rows.num_rows == (PIPELINES - len(READ)) * CHECKPOINTS + len(READ)
+    assert len(catalog.pipelines()) == PIPELINES
+
+
+def _files(catalog: ld.Catalog, table: str) -> Mapping[Path, tuple[str, str]]:
+    """The live files, with the lowest and the highest pipeline that their statistics name."""
+    handle = DeltaTable(str(Path(catalog.engine.location) / table))
+    actions = pa.table(handle.get_add_actions(flatten=True)).to_pylist()
+    return {
+        Path(uri): (action["min.pipeline"], action["max.pipeline"])
+        for uri, action in zip(sorted_uris(handle, actions), actions, strict=True)
+    }
+
+
+@contextmanager
+def _away(files: list[Path]) -> Iterator[None]:
+    """Within: these files are not there."""
+    for path in files:
+        path.rename(path.with_suffix(".away"))
+    try:
+        yield
+    finally:
+        for path in files:
+            path.with_suffix(".away").rename(path)

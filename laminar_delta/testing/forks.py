@@ -16,8 +16,8 @@ _PRELOADED = [
 def run_forked(target: Callable[[str], None], argument: str) -> int:
     """Runs a function in a process of its own; how it ended.
 
-    Starting Python costs more than most of what is run. The server forks before delta-rs was used: what it has running by then is
-    the allocators' threads, which are made for it; afterwards no fork would be safe.
+    Starting Python costs more than most of what is run. The server forks before delta-rs was used: what it has running by
+    then is the allocators' threads, which are made for it; afterwards no fork would be safe.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)

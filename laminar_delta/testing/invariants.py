@@ -57,6 +57,7 @@ def _held_by(catalog: Catalog, pipeline: Pipeline) -> Holdings:
         "manifests": manifests,
         "latest": _newest_of(pipeline, manifests),
         "retired": sorted(decided.retired),
+        "removed": sorted(decided.removed),
         "pinned": sorted(decided.pinned),
         "abandoned": sorted(decided.abandoned),
     }

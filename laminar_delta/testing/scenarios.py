@@ -6,14 +6,18 @@ application would have been told it says `done`: what readers see may change at 
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from laminar_delta.catalog.attempt import stage_offsets, stage_state
+from laminar_delta.catalog.committing import Saved
+from laminar_delta.catalog.group import Save
+from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
-from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS, TABLES
 from laminar_delta.engine.local.log import LOG_DIRECTORY
 
 if TYPE_CHECKING:
@@ -136,21 +140,56 @@ def clearing_orphans(story: Story) -> None:
     story.done(removed=[orphan.attempt_id for orphan in orphans])
 
 
-def keeping_up(story: Story) -> None:
-    """Tables are compacted, their logs checkpointed and cleaned, old files removed. Readers notice nothing of it."""
+def saving_together(story: Story) -> None:
+    """Two pipelines share the commits of one."""
     catalog = story.open()
-    engine = catalog.engine
-    for table in (MANIFESTS, SOURCE_OFFSETS):
-        age_log(Path(engine.location) / table.name)
+    writers = [catalog.writer(name, owner="child") for name in (PIPELINE, NEIGHBOUR)]
+    story.begin()
+    built = [writer.checkpoint() for writer in writers]
+    for cp in built:
+        cp.source("kafka", {"0": "together"})
+    state = {("window", 0): b"t" * STATE_BYTES}
+    saves = [Save(writer, cp.manifest(), state) for writer, cp in zip(writers, built, strict=True)]
+    answers = catalog.save_together(saves)
+    assert all(isinstance(answer, Saved) for answer in answers)
+    story.done(together=[cp.id for cp in built])
+
+
+def deriving(story: Story) -> None:
+    """Checkpoints made from others: going back, moving an offset, taking that back, starting another pipeline."""
+    catalog = story.open()
+    writer = catalog.writer(PIPELINE, owner="child")
+    story.begin()
+    story.done(rewound=writer.rewind(1, reason="crash").checkpoint_id)
+    story.done(edited=writer.edit_offsets({"kafka": {"0": "7"}}, reason="crash").checkpoint_id)
+    story.done(undone=writer.undo(reason="crash").checkpoint_id)
+    forked = catalog.writer("fork", owner="child")
+    story.done(forked=forked.fork(PIPELINE, 2, reason="crash").checkpoint_id)
+
+
+def maintaining(story: Story) -> None:
+    """What was retired is removed for good, tables are compacted, logs shortened. Readers notice nothing of it."""
+    catalog = story.open()
+    assert catalog.pipeline(PIPELINE).prune(RetentionPolicy(keep_last=1)).retire
+    for spec in TABLES:
+        age_log(Path(catalog.engine.location) / spec.name)
+    story.begin()
+    report = catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), compact_after=4))
+    assert report.removed
+    assert report.compacted
+    story.done(removed=report.removed[PIPELINE])
+
+
+def keeping_up(story: Story) -> None:
+    """What an operator may do to a table by hand: rows put in order, put back, and every old file deleted."""
+    engine = story.open().engine
     story.begin()
     before = engine.version(SOURCE_OFFSETS.name)
     assert engine.optimize(SOURCE_OFFSETS.name, order_by=("pipeline", "checkpoint_id")) is not None
     engine.restore(SOURCE_OFFSETS.name, before)
-    for table in (MANIFESTS, SOURCE_OFFSETS):
-        engine.optimize(table.name, order_by=("pipeline", "checkpoint_id"))
-        engine.log_checkpoint(table.name)
-        engine.clean_log(table.name)
-        engine.vacuum(table.name, older_than_hours=0, dry_run=False)
+    for table in (MANIFESTS.name, SOURCE_OFFSETS.name):
+        engine.optimize(table, order_by=("pipeline", "checkpoint_id"))
+        assert engine.vacuum(table, older_than_hours=0, dry_run=False)
     story.done()
 
 
@@ -164,6 +203,9 @@ SCENARIOS: dict[str, Callable[[Story], None]] = {
         recovering,
         pruning,
         clearing_orphans,
+        saving_together,
+        deriving,
+        maintaining,
         keeping_up,
     )
 }

@@ -1,5 +1,6 @@
 """Disks that fill up, refuse writes or lose the catalog, and a clock set back: clear errors, no damage, and then it goes on."""
 
+import datetime as dt
 import json
 import resource
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.tables import TABLES
 from laminar_delta.errors import FencedError, NotFoundError, StorageError
@@ -175,11 +177,7 @@ def test_a_clock_set_back_changes_no_order(tmp_path: Path) -> None:
     # A checkpoint from the future is younger than any age.
     assert pipeline.prune(RetentionPolicy(keep_for_ms=1)).retire == ()
     assert pipeline.prune(RetentionPolicy(keep_last=1)).retire == (2, 3)
-    for spec in TABLES:
-        catalog.engine.optimize(spec.name)
-        catalog.engine.log_checkpoint(spec.name)
-        catalog.engine.clean_log(spec.name)
-        catalog.engine.vacuum(spec.name, dry_run=False)
+    assert catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), compact_after=1)).removed == {PIPELINE: (2, 3)}
     assert [head.checkpoint_id for head in pipeline.list()] == [1, 4]
     assert_goes_on(catalog, PIPELINE)
     assert_sound(catalog)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,17 +50,17 @@ def _many(rows: pa.Table) -> Iterator[pa.Table]:
             if f"pipeline-{number:04}" not in READ
         ]
         part = copied.take(pa.array([0] * len(keys)))
-        for column, values in {
-            "pipeline": [pipeline for pipeline, _ in keys],
-            "checkpoint_id": [checkpoint for _, checkpoint in keys],
+        changed: dict[str, pa.Array[Any]] = {
+            "pipeline": pa.array([pipeline for pipeline, _ in keys]),
+            "checkpoint_id": pa.array([checkpoint for _, checkpoint in keys]),
             # As long and as hard to compress as real ones.
-            "attempt_id": [os.urandom(18).hex() for _ in keys],
-            "content_digest": [os.urandom(16).hex() for _ in keys],
-            "part_id": [os.urandom(18).hex() for _ in keys],
-        }.items():
-            if column not in rows.column_names:
-                continue
-            part = part.set_column(part.column_names.index(column), column, pa.array(values))
+            **{
+                name: pa.array([os.urandom(18).hex() for _ in keys])
+                for name in ("attempt_id", "content_digest", "part_id")
+            },
+        }
+        for name in changed.keys() & set(rows.column_names):
+            part = part.set_column(part.column_names.index(name), name, changed[name])
         yield part
 
 

@@ -9,12 +9,12 @@ import laminar_delta as ld
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.testing import lives
 from laminar_delta.testing.invariants import assert_goes_on
-from laminar_delta.testing.workers import Worker, run_together
 from laminar_delta.testing.scenarios import PIPELINE
+from laminar_delta.testing.workers import Worker, run_together
 
 
 def fight(place: Path, seconds: float, fighters: int = 4) -> Counter[str]:
-    """Lets processes fight for one pipeline and checks what became of everything they were told; how often they were told what."""
+    """Lets processes fight for one pipeline and checks what became of all they were told; how often they were told what."""
     catalog = ld.open_catalog(str(place), engine="embedded")
     workers = [lives.start(str(place), "fight", f"w{number}", seconds=seconds) for number in range(fighters)]
     run_together(workers)

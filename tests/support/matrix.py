@@ -1,0 +1,77 @@
+"""The crash matrix as tests use it: homes to die in, and a round of kills."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import laminar_delta as ld
+from laminar_delta.catalog.catalog import Catalog
+from laminar_delta.catalog.opening import ENGINE_PROPERTY
+from laminar_delta.catalog.tables import TABLES
+from laminar_delta.engine import open_engine
+from laminar_delta.testing.crashes import Point, Record, assert_survived, die, record
+from laminar_delta.testing.scenarios import FROM_NOTHING, prepare
+
+
+@dataclass(slots=True)
+class Matrix:
+    """One engine's matrix in one place. Catalogs are prepared without Spark, which would take a minute: they are the same."""
+
+    place: Path
+    engine: str
+    open: Callable[[Path], ld.Catalog]
+    """How what was left is opened."""
+    _records: dict[str, Record] = field(default_factory=dict)
+
+    def recorded(self, scenario: str) -> Record:
+        """A scenario run to its end, once."""
+        if scenario not in self._records:
+            self._records[scenario] = record(self.engine, self._home(scenario, f"recorded-{scenario}"), scenario)
+        return self._records[scenario]
+
+    def kill(self, scenario: str, points: Iterable[Point], states: Record | None = None) -> int:
+        """Kills the scenario at each point and looks at what is left; at how many it died."""
+        died = 0
+        expected = self.recorded(scenario) if states is None else states
+        for number, point in enumerate(points):
+            home = self._home(scenario, f"{scenario}-{number}")
+            if die(self.engine, home, scenario, point):
+                died += 1
+                try:
+                    assert_survived(self.open(home / "catalog"), home, expected.states, reader=_without_spark(home))
+                except Exception as error:
+                    raise AssertionError(f"{scenario} killed {point}: {error}") from error
+            shutil.rmtree(home)
+        return died
+
+    def _home(self, scenario: str, name: str) -> Path:
+        home = self.place / name
+        home.mkdir()
+        if scenario not in FROM_NOTHING:
+            prepared = self.place / "prepared"
+            if not prepared.exists():
+                _prepare(prepared, self.engine)
+            shutil.copytree(prepared, home, dirs_exist_ok=True)
+        return home
+
+
+@contextmanager
+def quick_place() -> Iterator[Path]:
+    """A directory, in memory where that is possible: what a killed process leaves is the same, and fsync takes no time."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as found:
+        yield Path(found)
+
+
+def _prepare(home: Path, committer: str) -> None:
+    engine = open_engine("embedded", str(home / "catalog"))
+    for spec in TABLES:
+        engine.create(replace(spec, properties={**spec.properties, ENGINE_PROPERTY: committer}))
+    prepare(Catalog(engine))
+
+
+def _without_spark(home: Path) -> Catalog:
+    return Catalog(open_engine("embedded", str(home / "catalog")))

@@ -57,16 +57,21 @@ class Record:
     """What readers saw at the beginning, and after each thing the program was told."""
 
     def around(self) -> list[Point]:
-        """Each of the engine's own steps, the first and the last time, on both sides; and every stage there is."""
-        last = Counter(
-            {(point.step, point.moment): point.count for point in self.points if point.step in engine_steps()}
-        )
-        chosen = []
-        before = None
+        """Each of the engine's own steps, the first and the last time, on both sides; and every stage there is.
+
+        Creating and upkeep go through tables that are one like the other: of those only the first and the last.
+        """
+        last = Counter({(point.step, point.moment): point.count for point in self.points})
+        chosen: list[Point] = []
+        stage_before, upkeep = "", None
         for point, stage in zip(self.points, self.stages, strict=True):
-            if stage != before or (point.count in (1, last[point.step, point.moment]) and point.step in engine_steps()):
+            own = point.step in engine_steps()
+            ends = own and point.count in (1, last[point.step, point.moment])
+            if own and not point.step.startswith("_"):
+                upkeep = None if ends or point.moment == Moment.AFTER.value else point.step
+            if ends or (stage != stage_before and upkeep is None):
                 chosen.append(point)
-            before = stage
+            stage_before = stage
         return chosen
 
     def inside(self) -> list[Point]:
@@ -81,7 +86,7 @@ class Record:
         return [
             Point(step, call.value, count)
             for step, counts in changing.items()
-            # Creating and upkeep go through tables that are one like the other; what is written is not.
+            # See `around`.
             for count in (counts if step.startswith("_") else sorted({counts[0], counts[-1]}))
             for call in SystemCall
         ]

@@ -67,7 +67,9 @@ def _newest_of(pipeline: Pipeline, manifests: Holdings) -> Holdings:
     """The newest checkpoint: valid, and all its state read."""
     latest = pipeline.latest()
     newest = max(map(int, manifests), default=None)
-    assert newest == (None if latest is None else latest.checkpoint_id)
+    assert newest == (None if latest is None else latest.checkpoint_id), (
+        f"latest is {latest}, the list ends with {newest}"
+    )
     if newest is None:
         return {}
     checked = pipeline.validate(newest)
@@ -100,11 +102,13 @@ def assert_goes_on(catalog: Catalog, pipeline: str) -> None:
             cp.state("successor", b"s" * 20_000, partition=1)
         found = catalog.pipeline(pipeline)
         latest = found.latest()
-        assert latest is not None
-        assert latest.checkpoint_id == cp.id
+        assert latest is not None, f"checkpoint {cp.id} was saved and there is none"
+        assert latest.checkpoint_id == cp.id, f"{latest.checkpoint_id} is the newest after {cp.id} was saved"
         assert latest.source_offsets["successor"].offsets == {"0": str(writer.generation)}
         assert found.validate(cp.id).valid
         assert found.state(cp.id).read("successor", 1) == b"s" * 20_000
         left = uncommitted(catalog, pipeline)
-        assert {orphan.attempt_id for orphan in found.remove_orphans()} == left
-        assert not uncommitted(catalog, pipeline)
+        removed = {orphan.attempt_id for orphan in found.remove_orphans()}
+        assert removed == left, f"of the orphans {left} only {removed} were removed"
+        still = uncommitted(catalog, pipeline)
+        assert not still, f"orphans {still} are still there"

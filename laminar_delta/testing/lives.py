@@ -152,7 +152,7 @@ def assert_all_there(catalog: Catalog, workers: Sequence[Worker]) -> None:
                 f"checkpoint {line} is there {times} times"
             )
             manifest = held["manifests"].get(str(line["id"]))
-            assert (manifest is None) == (line["id"] in held["retired"])
+            assert (manifest is None) == (line["id"] in held["retired"]), f"{line} is visible and retired, or neither"
             assert manifest is None or manifest["source_offsets"][SOURCE]["offsets"]["token"] == line["token"]
         elif line["told"] == "settled" and str(line["id"]) in held["manifests"]:
             assert held["manifests"][str(line["id"])]["sink_commit_statuses"][SINK] == "Committed"

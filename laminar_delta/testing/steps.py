@@ -25,7 +25,7 @@ from laminar_delta.engine.local.lock import CatalogLock
 READS = frozenset({"exists", "schema", "properties", "version", "scan", "history", "close"})
 """What the contract has that changes nothing. Anything else is a step, also what the contract will have one day."""
 
-LOOKS = frozenset({"checksum_path", "held", "_locked", "_recall"})
+LOOKS = frozenset({"checksum_path", "held", "_locked", "_recall", "_unfinished"})
 """Functions beside the engines that change nothing, or whose parts are steps themselves."""
 
 JVM_STEPS = frozenset({"lock._remember"})

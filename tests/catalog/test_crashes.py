@@ -1,13 +1,18 @@
 """The crash matrix: SIGKILL before and after every storage step, and death inside delta-rs, of everything that writes."""
 
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pytest
+from deltalake import DeltaTable
 
 import laminar_delta as ld
+from laminar_delta.catalog.tables import TABLES
+from laminar_delta.testing.crashes import Point, die
+from laminar_delta.testing.invariants import holdings
 from laminar_delta.testing.scenarios import SCENARIOS
 from laminar_delta.testing.steps import JVM_STEPS, all_steps
-from laminar_delta.testing.syscalls import possible
+from laminar_delta.testing.syscalls import SystemCall, possible
 from tests.support.matrix import Matrix, quick_place
 
 pytestmark = pytest.mark.processes
@@ -48,6 +53,30 @@ def test_a_process_killed_below_the_engine_leaves_the_old_or_the_new(matrix: Mat
     sides = {side: (name, point) for name in SCENARIOS for side, point in matrix.recorded(name).below().items()}
     for scenario, point in sides.values():
         assert matrix.kill(scenario, [point]) == 1
+
+
+@pytest.mark.skipif(not possible(), reason="the numbers of this system's calls are not known")
+@pytest.mark.parametrize("call", [SystemCall.RENAME, SystemCall.LINK, SystemCall.UNLINK])
+def test_files_that_a_dead_process_was_writing_are_deleted(call: SystemCall, matrix: Matrix) -> None:
+    """delta-rs itself never sees them again: half a state could lie there for good."""
+    home = matrix.home("saving", f"unfinished-{call.value}")
+    for count in (1, 2, 3):
+        die("embedded", home, "saving", Point("_append", call.value, count))
+    catalog = matrix.open(home / "catalog")
+    before = holdings(catalog)
+    assert list(home.rglob("*#*"))
+    for spec in TABLES:
+        named = catalog.engine.vacuum(spec.name, older_than_hours=0)
+        assert all((home / "catalog" / spec.name / name).exists() for name in named)
+        assert catalog.engine.vacuum(spec.name, older_than_hours=0, dry_run=False) == named
+        catalog.engine.clean_log(spec.name)
+        handle = DeltaTable(str(home / "catalog" / spec.name))
+        live = {unquote(uri.removeprefix("file://")) for uri in handle.file_uris()}
+        assert {
+            str(path) for path in (home / "catalog" / spec.name).rglob("*.parquet*") if path.parent.name != "_delta_log"
+        } == live
+    assert not list(home.rglob("*#*"))
+    assert holdings(catalog) == before
 
 
 @pytest.mark.soak

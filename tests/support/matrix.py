@@ -29,7 +29,7 @@ class Matrix:
     def recorded(self, scenario: str) -> Record:
         """A scenario run to its end, once."""
         if scenario not in self._records:
-            self._records[scenario] = record(self.engine, self._home(scenario, f"recorded-{scenario}"), scenario)
+            self._records[scenario] = record(self.engine, self.home(scenario, f"recorded-{scenario}"), scenario)
         return self._records[scenario]
 
     def kill(self, scenario: str, points: Iterable[Point], states: Record | None = None) -> int:
@@ -37,7 +37,7 @@ class Matrix:
         died = 0
         expected = self.recorded(scenario) if states is None else states
         for number, point in enumerate(points):
-            home = self._home(scenario, f"{scenario}-{number}")
+            home = self.home(scenario, f"{scenario}-{number}")
             if die(self.engine, home, scenario, point):
                 died += 1
                 try:
@@ -47,7 +47,8 @@ class Matrix:
             shutil.rmtree(home)
         return died
 
-    def _home(self, scenario: str, name: str) -> Path:
+    def home(self, scenario: str, name: str) -> Path:
+        """A place to die in, with what the scenario begins with."""
         home = self.place / name
         home.mkdir()
         if scenario not in FROM_NOTHING:

@@ -6,6 +6,7 @@ writes over or removes a file of Spark's, the checksum goes with it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from laminar_delta.engine.local.log import LOG_DIRECTORY, oldest_entry
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+_UNFINISHED = re.compile(r".+#[0-9]+")
+"""delta-rs writes a file under its name with `#1` added and renames it. It never lists such names again itself."""
 
 
 def write_log_checkpoint(handle: DeltaTable, table: Path | None) -> None:
@@ -36,8 +40,22 @@ def clean_log(handle: DeltaTable, table: Path | None) -> None:
         _sweep(table / LOG_DIRECTORY, oldest_entry(table) or 0)
 
 
+def remove_unfinished(table: Path, *, dry_run: bool) -> list[str]:
+    """Removes data files that a killed process was writing; their names. Only under the lock: then nobody is writing any."""
+    found = [path for path in _unfinished(table) if path.parent.name != LOG_DIRECTORY]
+    for path in [] if dry_run else found:
+        path.unlink(missing_ok=True)
+    return [str(path.relative_to(table)) for path in found]
+
+
+def _unfinished(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*#*") if _UNFINISHED.fullmatch(path.name) and path.is_file())
+
+
 def _sweep(log: Path, oldest: int) -> None:
-    """Removes checksums, Hadoop's and Delta's own, of log entries that are gone."""
+    """Removes checksums, Hadoop's and Delta's own, of log entries that are gone, and log entries that were never finished."""
+    for path in _unfinished(log):
+        path.unlink(missing_ok=True)
     for checksum in log.glob("*.crc"):
         if checksum.name.startswith("."):
             if not (log / checksum.name.removeprefix(".").removesuffix(".crc")).exists():

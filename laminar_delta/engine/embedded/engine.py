@@ -312,7 +312,8 @@ class EmbeddedEngine(Engine):
                     commit_properties=_commit_properties(stamp((), {"operation": "vacuum"})),
                     post_commithook_properties=_NO_HOOKS,
                 )
-            return list(found)
+            unfinished = upkeep.remove_unfinished(self._root / table, dry_run=dry_run) if self._root is not None else []
+            return [*found, *unfinished]
 
     def restore(self, table: str, version: int, *, metadata: Metadata | None = None) -> int:
         """See `Engine.restore`."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.testing.crashes import Point
-from laminar_delta.testing.scenarios import SCENARIOS
-from tests.support.matrix import Matrix, quick_place
+from laminar_delta.testing.crashes import Point, die
+from laminar_delta.testing.invariants import assert_goes_on, assert_sound, holdings, uncommitted
+from laminar_delta.testing.scenarios import PIPELINE, SCENARIOS
+from tests.support.matrix import Matrix, quick_place, without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.processes]
 
 SAMPLE = [
-    ("taking_over", Point("_commit_fence", "before", 1)),
-    ("saving", Point("_append", "before", 3)),
     ("saving", Point("durability.acknowledge", "before", 3)),
+    ("saving", Point("_append", "before", 3)),
+    ("taking_over", Point("_commit_fence", "before", 1)),
 ]
-"""Claimed and not fenced; staged and not committed; committed by the JVM and not told."""
+"""Committed by the JVM and not told; staged and not committed; claimed and not fenced."""
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,22 @@ def embedded() -> Iterator[Matrix]:
         yield Matrix(place, "embedded", lambda catalog: ld.open_catalog(str(catalog), engine="embedded"))
 
 
-@pytest.mark.parametrize(("scenario", "point"), SAMPLE, ids=lambda value: str(value).replace(" ", "-"))
-def test_a_process_killed_with_its_jvm_at_work_leaves_the_old_or_the_new(
-    scenario: str, point: Point, matrix: Matrix, embedded: Matrix
-) -> None:
-    """What readers see must be the same on both engines, so the record is made where it takes no minute."""
-    assert matrix.kill(scenario, [point], states=embedded.recorded(scenario)) == 1
+def test_processes_killed_with_their_jvm_at_work_leave_the_old_or_the_new(matrix: Matrix, embedded: Matrix) -> None:
+    """One after the other in the same catalog: each takes over from a JVM that may not have ended yet.
+
+    What readers see must be the same on both engines, so the record is made where it does not take a minute.
+    """
+    before, saved = embedded.recorded("saving").states
+    home = matrix.home("saving", "sample")
+    assert holdings(without_spark(home)) == before
+    for scenario, point in SAMPLE:
+        assert die("spark", home, scenario, point)
+        # The first one's commit stood when it was killed, the others changed nothing that readers see.
+        assert holdings(without_spark(home)) == saved, point
+    assert len(uncommitted(without_spark(home), PIPELINE)) == 2
+    catalog = matrix.open(home / "catalog")
+    assert_goes_on(catalog, PIPELINE)
+    assert_sound(without_spark(home))
 
 
 @pytest.mark.soak

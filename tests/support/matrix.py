@@ -41,7 +41,7 @@ class Matrix:
             if die(self.engine, home, scenario, point):
                 died += 1
                 try:
-                    assert_survived(self.open(home / "catalog"), home, expected.states, reader=_without_spark(home))
+                    assert_survived(self.open(home / "catalog"), home, expected.states, reader=without_spark(home))
                 except Exception as error:
                     raise AssertionError(f"{scenario} killed {point}: {error}") from error
             shutil.rmtree(home)
@@ -74,5 +74,6 @@ def _prepare(home: Path, committer: str) -> None:
     prepare(Catalog(engine))
 
 
-def _without_spark(home: Path) -> Catalog:
+def without_spark(home: Path) -> Catalog:
+    """The catalog in a home, to be read in milliseconds whichever engine commits to it."""
     return Catalog(open_engine("embedded", str(home / "catalog")))

@@ -11,8 +11,10 @@ import json
 import os
 import resource
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,6 +147,7 @@ class Child:
         self._passed: Counter[tuple[str, str]] = Counter()
         self._begun = False
         self._told = 0
+        self._one_by_one = threading.Lock()
         self._opened: list[Catalog] = []
 
     def open(self) -> Catalog:
@@ -170,8 +173,11 @@ class Child:
 
     def observe(self, step: str, moment: Moment) -> None:
         """Passes a point, or does not."""
-        if not self._begun:
-            return
+        if self._begun:
+            with self._one_by_one:  # parts are staged by several threads
+                self._pass(step, moment)
+
+    def _pass(self, step: str, moment: Moment) -> None:
         self._passed[step, moment.value] += 1
         here = Point(step, moment.value, self._passed[step, moment.value])
         if self._kill is None:
@@ -224,5 +230,6 @@ def _fingerprint(root: Path) -> str:
 
 def _files(root: Path) -> Iterator[tuple[str, int, int]]:
     for path in root.rglob("*"):
-        found = path.stat()
-        yield str(path.relative_to(root)), found.st_size, found.st_mtime_ns
+        with suppress(FileNotFoundError):  # another thread is at work
+            found = path.stat()
+            yield str(path.relative_to(root)), found.st_size, found.st_mtime_ns

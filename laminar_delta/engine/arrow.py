@@ -90,6 +90,29 @@ def _canonical_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def answered(data: pa.Table) -> pa.Table:
+    """The answer to a query in types that do not depend on which engine computed it: numbers of full width, times in UTC."""
+    schema = pa.schema([pa.field(field.name, _answer_type(field.type)) for field in canonical(data.schema)])
+    columns = [
+        # Not safe only in that a time loses what is below a microsecond, which no table holds.
+        column if column.type == field.type else column.cast(field.type, safe=not pa.types.is_timestamp(field.type))
+        for column, field in zip(data.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _answer_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_dictionary(kind):
+        return _answer_type(_canonical_type(kind.value_type))
+    return kind
+
+
 def project(schema: pa.Schema, columns: Sequence[str] | None, table: str) -> pa.Schema:
     """The schema of a scan, refusing columns the table does not have."""
     if columns is None:

@@ -22,14 +22,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
+from laminar_delta.engine import sql as queries
 from laminar_delta.engine.request import Fence, Merge, Stamp, TableSpec, check_fences, check_merge, stamp
 from laminar_delta.engine.settle import Settled, Settlement
-from laminar_delta.errors import ErrorCode, NotFoundError
+from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from laminar_delta.engine.predicate import Literal, Predicate
+    from laminar_delta.engine.predicate import Dialect, Literal, Predicate
 
 Metadata = Mapping[str, object]
 """What the caller says about a commit: JSON values, kept in the log as `userMetadata`."""
@@ -78,8 +79,12 @@ class Engine(ABC):
     """Whether tables outlive the process."""
     many_fences: ClassVar[bool]
     """Whether one append can carry several fences."""
+    dialect: ClassVar[Dialect]
+    """Whose SQL answers queries."""
 
     location: str
+    by_name: bool = False
+    """Whether the tables have names in a schema, beside which views can be kept."""
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
@@ -248,6 +253,51 @@ class Engine(ABC):
         """Like `scan`, whole."""
         return self.scan(table, columns=columns, where=where, version=version).read_all()
 
+    @final
+    def query(self, sql: str, *, tables: Mapping[str, int | None], views: Mapping[str, str] | None = None) -> pa.Table:
+        """Answers a query over tables and views by their plain names; it never changes anything.
+
+        Args:
+            sql: One `SELECT` or `WITH … SELECT`.
+            tables: The tables it may use, and the version of each; None for the newest. They are opened in this order.
+            views: Queries it may use by name, each after those it uses, as `engine/sql.py` describes.
+
+        Raises:
+            InvalidInputError: It is no query, or uses what there is not, or fails on the values it meets.
+        """
+        # Here for the same reason as in `conform`.
+        from laminar_delta.engine.arrow import answered
+
+        text = queries.select_only(sql)
+        known: dict[str, str | None] = {**dict.fromkeys(tables), **(views or {})}
+        needed = queries.mentioned(text, known)
+        return answered(
+            self._query(
+                text,
+                {name: version for name, version in tables.items() if name in needed},
+                {name: queries.spelled(body, self.dialect) for name, body in (views or {}).items() if name in needed},
+                sorted(known),
+            )
+        )
+
+    def create_views(self, views: Mapping[str, str], *, tables: Sequence[str]) -> None:
+        """Creates or replaces views beside the tables, for everyone who can read those.
+
+        Args:
+            views: Queries by name, as for `query`.
+            tables: The tables they use.
+
+        Raises:
+            InvalidInputError: Code `unsupported`: this place has no names for views.
+        """
+        raise InvalidInputError(
+            f"{self.location!r} is a place for files: views need a schema that can hold them",
+            code=ErrorCode.UNSUPPORTED,
+            expected="a catalog opened by the name of a schema, on Spark",
+            found=self.location,
+            next_step=f"Ask through `catalog.sql`, which has all of them: {', '.join([*views, *tables][:3])}, …",
+        )
+
     @abstractmethod
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """The commits that the log still tells of, newest first."""
@@ -292,6 +342,12 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Lets go of what the engine holds. Tables stay."""
+
+    @abstractmethod
+    def _query(
+        self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
+    ) -> pa.Table:
+        """See `query`; `known` is for messages."""
 
     # -- what an engine supplies for writing --------------------------------------------------------------------------
     # Each returns the version made, or raises one of `settle`'s three signals, or an error before anything was written.

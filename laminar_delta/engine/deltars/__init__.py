@@ -1,1 +1,1 @@
-"""delta-rs, as both engines use it: `embedded` for everything, `spark` for what Spark has no words for on local files."""
+"""delta-rs, as engines share it: `embedded` for everything, `spark` for upkeep of local logs, `memory` for answering SQL."""

@@ -7,7 +7,7 @@ told apart by words; `tests/embedded/test_faults.py` provokes each of them for r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from deltalake.exceptions import (
@@ -19,6 +19,7 @@ from deltalake.exceptions import (
 )
 
 from laminar_delta.engine.settle import FenceRefused, OutcomeUnknown, WriteConflict
+from laminar_delta.engine.sql import not_a_query
 from laminar_delta.engine.unreachable import says_unreachable, unreachable
 from laminar_delta.errors import (
     ErrorCode,
@@ -31,6 +32,16 @@ from laminar_delta.errors import (
 
 _DRAWING = re.compile("\x1b\\[[0-9;]*m|↳")
 _VERSION_WORDS = ("LogSegment end version", "Invalid table version", "No files in log segment", "before the earliest")
+_QUERY_WORDS = (
+    "SQL error: ",
+    "Schema error: ",
+    "Error during planning: ",
+    "This feature is not implemented: ",
+    # And what only the values show.
+    "Arrow error: Divide by zero",
+    "Arrow error: Cast error",
+    "Arrow error: Arithmetic overflow",
+)
 _MISSING_FILE_WORDS = ("No such file or directory", "not found: No such", "Find missing file")
 
 
@@ -43,6 +54,21 @@ def reading(table: str, version: int | None = None) -> Iterator[None]:
         translated = _as_read_error(error, table, version)
         if translated is None:
             raise
+        raise translated from error
+
+
+@contextmanager
+def answering(tables: Sequence[str], known: Sequence[str]) -> Iterator[None]:
+    """Translates what goes wrong with a user's query over these tables. `known` is for the message."""
+    try:
+        yield
+    except BaseException as error:
+        translated = _as_read_error(error, ", ".join(tables), None)
+        if translated is None:
+            raise
+        text = _plain(error)
+        if any(words in text for words in _QUERY_WORDS):
+            raise not_a_query(text, known) from error
         raise translated from error
 
 

@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Qu
 
 from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
 from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
-from laminar_delta.engine.deltars import upkeep
+from laminar_delta.engine.deltars import datafusion, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
@@ -58,6 +58,7 @@ class EmbeddedEngine(Engine):
     name: ClassVar[str] = "embedded"
     persistent: ClassVar[bool] = True
     many_fences: ClassVar[bool] = True
+    dialect: ClassVar[Dialect] = _SQL
 
     def __init__(
         self,
@@ -238,6 +239,11 @@ class EmbeddedEngine(Engine):
         # which arrives here as an exception, abort the process.
         batches = (pa.record_batch(batch) for batch in stream)
         return cast_stream(batches, schema, lambda: reading(table, version))
+
+    def _query(
+        self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
+    ) -> pa.Table:
+        return datafusion.query(sql, {name: self._open(name, at) for name, at in tables.items()}, views, known)
 
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """See `Engine.history`."""

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -14,12 +14,10 @@ from laminar_delta.engine.arrow import canonical, check_same_table, project
 from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
 from laminar_delta.engine.memory.merge import merge_rows
 from laminar_delta.engine.memory.table import Change, MemoryTable, Version
+from laminar_delta.engine.predicate import Dialect, Predicate
 from laminar_delta.engine.request import Merge, Stamp, TableSpec, stamp
 from laminar_delta.engine.settle import Settled
 from laminar_delta.errors import InvalidInputError, NotFoundError
-
-if TYPE_CHECKING:
-    from laminar_delta.engine.predicate import Predicate
 
 _HOUR_MS = 3_600_000
 _UNITS_MS = {"minute": 60_000, "hour": _HOUR_MS, "day": 24 * _HOUR_MS, "week": 168 * _HOUR_MS}
@@ -31,6 +29,7 @@ class MemoryEngine(Engine):
     name: ClassVar[str] = "memory"
     persistent: ClassVar[bool] = False
     many_fences: ClassVar[bool] = True
+    dialect: ClassVar[Dialect] = Dialect.DATAFUSION
 
     def __init__(
         self,
@@ -151,6 +150,16 @@ class MemoryEngine(Engine):
                 yield from rows.select(schema.names).to_batches()
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def _query(
+        self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
+    ) -> pa.Table:
+        # Here, because the reference needs delta-rs for this alone: its own rows, asked by a real SQL engine.
+        from laminar_delta.engine.deltars import datafusion
+
+        return datafusion.query_rows(
+            sql, {name: self.read(name, version=at) for name, at in tables.items()}, views, known
+        )
 
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """See `Engine.history`."""

@@ -24,10 +24,10 @@ from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S
 from laminar_delta.engine.local.log import check_all_entries, newest_entry
-from laminar_delta.engine.predicate import Predicate, quote_name
+from laminar_delta.engine.predicate import Dialect, Predicate, quote_name
 from laminar_delta.engine.request import Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import Settled
-from laminar_delta.engine.spark import files
+from laminar_delta.engine.spark import files, queries, settings
 from laminar_delta.engine.spark.commits import Commits
 from laminar_delta.engine.spark.ddl import SQL, create_table
 from laminar_delta.engine.spark.faults import being_created, committing, reading
@@ -35,6 +35,7 @@ from laminar_delta.engine.spark.merge import SOURCE_VIEW, acts_on_every_row, eff
 from laminar_delta.engine.spark.places import Place, Places
 from laminar_delta.engine.spark.session import OwnSessions, find_session, frame, own_sessions, stamped
 from laminar_delta.engine.spark.stream import has_binary, stream
+from laminar_delta.engine.sql import placed, spelled
 from laminar_delta.errors import (
     ErrorCode,
     FormatError,
@@ -61,6 +62,7 @@ class SparkEngine(Engine):
     name: ClassVar[str] = "spark"
     persistent: ClassVar[bool] = True
     many_fences: ClassVar[bool] = False
+    dialect: ClassVar[Dialect] = SQL
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class SparkEngine(Engine):
         """
         self._place = Place(location)
         self.location = self._place.location
+        self.by_name = bool(self._place.schema)
         self._spark = spark
         self._storage_options = dict(storage_options or {})
         self._lock_timeout_s = lock_timeout_s
@@ -248,6 +251,33 @@ class SparkEngine(Engine):
             if not streamed:
                 return cast_table(found.toArrow(), schema).to_reader()
         return stream(found, schema, lambda: self._reading(table, version))
+
+    def _query(
+        self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
+    ) -> pa.Table:
+        sources = {}
+        for name, version in tables.items():
+            self._newest(name)
+            sources[name] = self._places.reference(name) + ("" if version is None else f" VERSION AS OF {version}")
+        with self._own.borrowed(settings.QUERIES) as session:
+            for name, version in tables.items():
+                with self._reading(name, version):
+                    session.sql(f"SELECT * FROM {sources[name]}").createOrReplaceTempView(name)
+            try:
+                return queries.answer(session, sql, list(tables), views, known)
+            finally:
+                queries.forget(session, [*tables, *views])
+
+    def create_views(self, views: Mapping[str, str], *, tables: Sequence[str]) -> None:
+        """See `Engine.create_views`."""
+        if not self.by_name:
+            super().create_views(views, tables=tables)
+        places = {name: self._places.reference(name) for name in (*views, *tables)}
+        with self._own.borrowed(settings.QUERIES) as session:
+            for name, body in views.items():
+                text = placed(spelled(body, SQL), places)
+                with reading(name):
+                    session.sql(f"CREATE OR REPLACE VIEW {places[name]} AS {text}").collect()
 
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """See `Engine.history`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from delta.exceptions import (
@@ -25,10 +25,18 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    PySparkException,
+)
 from pyspark.logger import PySparkLogger
 
 from laminar_delta.engine.settle import FenceRefused, OutcomeUnknown, WriteConflict
+from laminar_delta.engine.sql import not_a_query
 from laminar_delta.engine.unreachable import says_unreachable, unreachable
 from laminar_delta.errors import (
     ErrorCode,
@@ -106,6 +114,14 @@ _BEING_CREATED = (
     "TABLE_OR_VIEW_ALREADY_EXISTS",
 )
 
+_QUERYS_FAULT = (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+)
+
 _TEXT_LIMIT = 600
 
 
@@ -120,6 +136,19 @@ def reading(table: str, version: int | None = None) -> Iterator[None]:
         if translated is None:
             raise
         raise translated from error
+
+
+@contextmanager
+def answering(tables: Sequence[str], known: Sequence[str]) -> Iterator[None]:
+    """Translates what goes wrong with a user's query over these tables. `known` is for the message."""
+    try:
+        with reading(", ".join(tables)):
+            yield
+    except LaminarDeltaError as error:
+        cause = error.__cause__
+        if isinstance(cause, _QUERYS_FAULT) and not _has(cause, "FAILED_READ_FILE", "DELTA_"):
+            raise not_a_query(summary(cause), known) from error
+        raise
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,7 +125,7 @@ class OwnSessions:
         self._lock = threading.Lock()
         self._main: SparkSession | None = None
         self._blobs: SparkSession | None = None
-        self._idle: list[SparkSession] = []
+        self._idle: dict[frozenset[str], list[SparkSession]] = defaultdict(list)
         self._made: list[SparkSession] = []
         self._jvm: Process | None = None
 
@@ -145,19 +146,20 @@ class OwnSessions:
             return self._blobs
 
     @contextmanager
-    def borrowed(self) -> Iterator[SparkSession]:
-        """A session that is nobody else's meanwhile."""
+    def borrowed(self, more: Mapping[str, str] = settings.UPKEEP) -> Iterator[SparkSession]:
+        """A session that is nobody else's meanwhile, with these settings on top."""
+        idle = self._idle[frozenset(more)]
         try:
-            session = self._idle.pop()
+            session = idle.pop()
         except IndexError:
-            session = self._make(settings.UPKEEP)
+            session = self._make(more)
         try:
             yield session
         except Exception:
-            self._idle.append(session)
+            idle.append(session)
             raise
         # Not after an interrupt: the JVM may still be at a statement in it.
-        self._idle.append(session)
+        idle.append(session)
 
     def jvm(self) -> Process:
         """The JVM that commits on this process's behalf; only for a JVM on this machine."""

@@ -61,6 +61,12 @@ UPKEEP = {
     "spark.databricks.delta.allowArbitraryProperties.enabled": "true",
 }
 
+QUERIES = {
+    # "name" is a name, as in DataFusion and the SQL standard: one text of a query for both.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+}
+"""On top, for queries of users."""
+
 BLOBS = {
     # A few rows at a time where each may be megabytes.
     "spark.sql.parquet.columnarReaderBatchSize": "16",

@@ -14,13 +14,14 @@ from laminar_delta.testing.conformance.histories import Histories
 from laminar_delta.testing.conformance.local_files import LocalFiles
 from laminar_delta.testing.conformance.merges import Merges
 from laminar_delta.testing.conformance.processes import Processes
+from laminar_delta.testing.conformance.queries import Queries
 from laminar_delta.testing.conformance.races import Races
 from laminar_delta.testing.conformance.round_trips import RoundTrips
 from laminar_delta.testing.conformance.upkeep import Upkeep
 from laminar_delta.testing.conformance.versions import Versions
 
 
-class EngineConformance(RoundTrips, Filters, Versions, Fences, Merges, Races, Answers, Histories, Upkeep):
+class EngineConformance(RoundTrips, Filters, Queries, Versions, Fences, Merges, Races, Answers, Histories, Upkeep):
     """Everything every engine must do."""
 
 

@@ -13,11 +13,14 @@ from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceRepo
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import MANIFESTS, TABLES
+from laminar_delta.catalog.views import VIEWS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.ids import validate_pipeline_name
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from laminar_delta.catalog.committing import Saved
     from laminar_delta.engine.base import Engine
 
@@ -55,6 +58,32 @@ class Catalog:
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
         """Everything that was committed, newest first, as far back as the logs reach."""
         return audit(self.engine, pipeline=pipeline, limit=limit)
+
+    def sql(self, query: str) -> pa.Table:
+        """Answers a query over the views (`catalog/views.py`, `docs/sql.md`) and tables of this catalog, as it is or was.
+
+        Args:
+            query: One `SELECT`, possibly after a `WITH`; the same text for every engine.
+
+        Raises:
+            InvalidInputError: It is anything else, or the engine cannot make sense of it.
+        """
+        tables: dict[str, int | None] = dict.fromkeys(spec.name for spec in TABLES)
+        # `manifests` as it is before anything is opened: children are committed before the manifest that lists them, so
+        # whatever is opened later has those of every checkpoint in it.
+        at = self.versions or {MANIFESTS.name: self.engine.version(MANIFESTS.name)}
+        return self.engine.query(query, tables={**tables, **at}, views=VIEWS)
+
+    def create_views(self) -> None:
+        """Creates or replaces the views in the schema of a catalog given by name: `SELECT * FROM <schema>.checkpoints`.
+
+        Done when such a catalog is made; again after an upgrade that changed them.
+
+        Raises:
+            InvalidInputError: The catalog was given by path: only `sql` has the views then.
+        """
+        self._check_now("written")
+        self.engine.create_views(VIEWS, tables=[spec.name for spec in TABLES])
 
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline to read; it need not have checkpoints yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.tables import FORMAT_PROPERTY, FORMAT_VERSION, MANIFESTS, TABLES
 from laminar_delta.engine import open_engine
-from laminar_delta.errors import ConflictError, FormatError, NotFoundError, StorageError
+from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
+
+_LOG = logging.getLogger(__name__)
 
 ENGINE_PROPERTY = "laminar.engine"
 """The table property that names the one engine that commits to a catalog."""
@@ -37,7 +40,8 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
     """
     name = engine or ("spark" if _SCHEMA_NAME.fullmatch(location) else "embedded")
     opened = open_engine(name, location, **options)
-    if not opened.exists(MANIFESTS.name):
+    is_new = not opened.exists(MANIFESTS.name)
+    if is_new:
         if not create:
             raise NotFoundError(
                 f"there is no catalog at {location!r}",
@@ -48,7 +52,18 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
         for spec in TABLES:
             opened.create(replace(spec, properties={**spec.properties, ENGINE_PROPERTY: name}))
     _check(opened)
-    return Catalog(opened)
+    catalog = Catalog(opened)
+    if is_new and opened.by_name:
+        _add_views(catalog)
+    return catalog
+
+
+def _add_views(catalog: Catalog) -> None:
+    """Adds the views for people. Not every catalog of Spark's holds views, and none of ours needs them."""
+    try:
+        catalog.create_views()
+    except LaminarDeltaError as error:
+        _LOG.warning("the catalog %s has no views: %s", catalog.engine.location, error)
 
 
 def _check_unused(engine: Engine) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.diff import CheckpointDiff, diff_checkpoints
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
 from laminar_delta.catalog.orphans import Orphan, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
@@ -18,10 +19,11 @@ from laminar_delta.catalog.state import CheckpointState
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model.findings import ValidationResult
+from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.model.manifest import now_ms
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.reading import Reading
+    from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
 
@@ -40,21 +42,31 @@ class Pipeline:
     def latest(self) -> CheckpointManifest | None:
         """The manifest of the newest visible checkpoint; None when there is none. Computed from rows: no pointer can dangle."""
         found = self.list()
-        return self._load(found[-1].checkpoint_id) if found else None
+        if not found:
+            return None
+        return load_manifest(self.reading, manifest_row(self.reading, self.name, found[-1].checkpoint_id))
 
     def get(self, checkpoint_id: int) -> CheckpointManifest:
         """One checkpoint's manifest with the current statuses of its sinks. Raises `NotFoundError`."""
+        return load_manifest(self.reading, self._visible(checkpoint_id))
+
+    def _visible(self, checkpoint_id: int) -> Row:
         if checkpoint_id in standing(self.reading, self.name).retired:
             raise NotFoundError(
                 f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
                 expected=checkpoint_id,
                 next_step="Restore it, as long as maintenance has not removed its rows.",
             )
-        return self._load(checkpoint_id)
+        return manifest_row(self.reading, self.name, checkpoint_id)
 
     def state(self, checkpoint_id: int) -> CheckpointState:
         """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint."""
         return CheckpointState(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
+
+    def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
+        """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""
+        other = self if other_pipeline is None else Pipeline(validate_pipeline_name(other_pipeline), self.reading)
+        return diff_checkpoints(self.reading, self._visible(before), other._visible(after))
 
     def validate(self, checkpoint_id: int) -> ValidationResult:
         """Everything wrong with a checkpoint. Bad data is a finding; only a checkpoint that never was raises."""
@@ -168,9 +180,6 @@ class Pipeline:
     def _check_writable(self) -> None:
         if self.reading.versions:
             raise SessionStateError("a catalog as it was cannot be written", next_step="Use the catalog as it is.")
-
-    def _load(self, checkpoint_id: int) -> CheckpointManifest:
-        return load_manifest(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
 
 
 def default_owner() -> str:

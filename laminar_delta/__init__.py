@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         StorageError,
     )
     from laminar_delta.model import CheckpointManifest
-    from laminar_delta.stores import DeltaCheckpointStore
+    from laminar_delta.stores import DeltaCheckpointStore, RecoveryPolicy, SourceCheckpointStore
 
 _HOME = {
     "Catalog": "laminar_delta.catalog.catalog",
@@ -53,9 +53,11 @@ _HOME = {
     "MaintenancePolicy": "laminar_delta.catalog.maintenance",
     "NotFoundError": "laminar_delta.errors",
     "NotInstalledError": "laminar_delta.errors",
+    "RecoveryPolicy": "laminar_delta.stores",
     "RetentionPolicy": "laminar_delta.catalog.retention",
     "Save": "laminar_delta.catalog.group",
     "SessionStateError": "laminar_delta.errors",
+    "SourceCheckpointStore": "laminar_delta.stores",
     "StorageError": "laminar_delta.errors",
     "open_catalog": "laminar_delta.catalog.opening",
 }
@@ -87,9 +89,11 @@ __all__ = [
     "MaintenancePolicy",
     "NotFoundError",
     "NotInstalledError",
+    "RecoveryPolicy",
     "RetentionPolicy",
     "Save",
     "SessionStateError",
+    "SourceCheckpointStore",
     "StorageError",
     "__version__",
     "open_catalog",

@@ -46,6 +46,7 @@ class ErrorCode(str, Enum):
     LOG_DAMAGED = "log-damaged"
     NOT_INSTALLED = "not-installed"
     UNREACHABLE = "unreachable"
+    POSITION_UNAVAILABLE = "position-unavailable"
 
     def __str__(self) -> str:
         return self.value

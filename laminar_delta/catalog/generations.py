@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.tables import MANIFESTS, SOURCE_CHECKPOINTS, WRITERS
+from laminar_delta.catalog.positions import raise_head
+from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Fence, Merge, WhenMatched
 from laminar_delta.errors import ConflictError, FencedError
@@ -127,9 +128,10 @@ def _raise_fences(engine: Engine, taken: Generation, reason: str | None) -> None
         "owner": taken.owner,
         "reason": reason,
     }
-    for table in (MANIFESTS.name, SOURCE_CHECKPOINTS.name):
-        if engine.raise_fence(table, taken.fence(0), metadata=metadata) is None:
-            check_held(engine, taken)
+    if engine.raise_fence(MANIFESTS.name, taken.fence(0), metadata=metadata) is None:
+        check_held(engine, taken)
+    if not raise_head(engine, taken, metadata):
+        check_held(engine, taken)
 
 
 def _row(pipeline: str, number: int, owner: str, reason: str | None) -> Row:

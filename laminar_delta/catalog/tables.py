@@ -210,13 +210,32 @@ SOURCE_CHECKPOINTS = _spec(
         "sequence": NUMBER,
         "position": BYTES,
         "config_hash": WHOLE,
-        "result_sequence": NUMBER,
         "generation": NUMBER,
+        "ordinal": NUMBER,
         "session_id": TEXT,
         "changed_at": MOMENT,
         "changed_by": TEXT,
     },
     stats="kind,source,generation",
+    partition_by=("pipeline",),
+)
+
+SESSION_STEPS = _spec(
+    "session_steps",
+    "One row is one step that a task staged for a session; it changes nothing until the session's commit",
+    {
+        "pipeline": TEXT,
+        "session_id": TEXT,
+        "generation": NUMBER,
+        "kind": TEXT,
+        "source": TEXT,
+        "sequence": NUMBER,
+        "position": BYTES,
+        "config_hash": WHOLE,
+        "staged_at": MOMENT,
+        "staged_by": TEXT,
+    },
+    stats="session_id,generation",
     partition_by=("pipeline",),
 )
 
@@ -297,6 +316,7 @@ TABLES = (
     OPERATOR_SNAPSHOTS,
     OPERATOR_DELTAS,
     SOURCE_CHECKPOINTS,
+    SESSION_STEPS,
     WRITERS,
     RETENTION,
     RECOVERIES,

@@ -80,6 +80,9 @@ class Merge:
     insert_condition: Predicate | None = None
     delete_absent: Predicate | None = None
     """Delete the target rows in scope that the source does not have and for which this is true."""
+    guard: Predicate | None = None
+    """Merge only while the table has a row in scope for which this is true, judged in the very version that is merged into;
+    otherwise the merge is without effect. Not together with `delete_absent`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +149,14 @@ def check_merge(merge: Merge, rows: pa.Table) -> None:
     if missing or not merge.keys:
         raise InvalidInputError(
             f"merge keys {list(merge.keys)} are not all columns of the table", expected=rows.column_names, found=missing
+        )
+    if merge.guard is not None and merge.delete_absent is not None:
+        # Where the guard does not hold there are no source rows, and then every row would be absent from them.
+        raise InvalidInputError(
+            "a guarded merge cannot delete what its source does not have",
+            expected="guard or delete_absent",
+            found="both",
+            next_step="Name the rows to delete in the source.",
         )
     keys = rows.select(list(merge.keys)).to_pylist()
     seen: set[tuple[object, ...]] = set()

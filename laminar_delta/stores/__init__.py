@@ -1,5 +1,14 @@
 """Stores: the catalog behind the interfaces that other systems know."""
 
+from laminar_delta.stores.drasi import SourceCheckpointStore
 from laminar_delta.stores.laminardb import DEFAULT_MAX_RETAINED, DEFAULT_VNODE_COUNT, DeltaCheckpointStore
+from laminar_delta.stores.starting import RecoveryPolicy, StartUp
 
-__all__ = ["DEFAULT_MAX_RETAINED", "DEFAULT_VNODE_COUNT", "DeltaCheckpointStore"]
+__all__ = [
+    "DEFAULT_MAX_RETAINED",
+    "DEFAULT_VNODE_COUNT",
+    "DeltaCheckpointStore",
+    "RecoveryPolicy",
+    "SourceCheckpointStore",
+    "StartUp",
+]

@@ -170,6 +170,8 @@ class EmbeddedEngine(Engine):
             handle = self._open(table)
             before = handle.version()
             self._check_fences(handle, made.fences)
+            if merge.guard is not None and not self._holds(table, handle, merge.guard):
+                return Settled(None, inserted=0, updated=0, deleted=0)
             with self._committing(table):
                 merger = handle.merge(
                     rows,
@@ -206,6 +208,12 @@ class EmbeddedEngine(Engine):
                 self._acknowledge(table, int(handle.version())) if changed else None,
                 deleted=counts["num_deleted_rows"],
             )
+
+    def _holds(self, table: str, handle: DeltaTable, guard: Predicate) -> bool:
+        """Whether the version a handle stands at has such a row; if that changes later, a merge on the handle conflicts."""
+        with reading(table):
+            found = QueryBuilder().register("t", handle).execute(f"SELECT 1 FROM t WHERE {guard.sql(_SQL)} LIMIT 1")
+            return any(pa.record_batch(batch).num_rows for batch in found)
 
     def _check_fences(self, handle: DeltaTable, fences: Sequence[Fence]) -> None:
         """Refuses unless every fence stands below. `handle` must be nobody else's until the commit on it is done."""

@@ -96,6 +96,8 @@ class MemoryEngine(Engine):
         found = self._table(table)
         snapshot = found.newest
         fragments = {number: found.rows(number) for number in snapshot.fragments}
+        if merge.guard is not None and not any(any(_mask(part, merge.guard)) for part in fragments.values()):
+            return Settled(None, inserted=0, updated=0, deleted=0)
         outcome = merge_rows(fragments, rows, merge)
         version = None
         if outcome.changed:

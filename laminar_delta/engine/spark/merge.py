@@ -29,20 +29,19 @@ def merge_statement(reference: str, merge: Merge, columns: Sequence[str]) -> str
         clauses.append(f"WHEN NOT MATCHED BY SOURCE{_and(_absent(merge))} THEN DELETE")
     if not clauses:
         return None
-    return " ".join(
-        [f"MERGE INTO {reference} AS {_TARGET} USING {SOURCE_VIEW} AS {_SOURCE} ON {_condition(merge)}", *clauses]
-    )
+    source = _incoming(reference, merge)
+    return " ".join([f"MERGE INTO {reference} AS {_TARGET} USING {source} ON {_condition(merge)}", *clauses])
 
 
 def acts_on_every_row(merge: Merge) -> bool:
     """Whether each source row is inserted or changes something, whatever the table holds."""
     decided = any(clause.condition is None for clause in merge.when_matched)
-    return merge.insert and merge.insert_condition is None and decided
+    return merge.insert and merge.insert_condition is None and decided and merge.guard is None
 
 
 def effect_query(reference: str, merge: Merge) -> str:
     """A query with a row where the MERGE would change something."""
-    target, source, condition = f"{reference} AS {_TARGET}", f"{SOURCE_VIEW} AS {_SOURCE}", _condition(merge)
+    target, source, condition = f"{reference} AS {_TARGET}", _incoming(reference, merge), _condition(merge)
     parts = []
     if merge.when_matched:
         told = [clause.condition for clause in _reachable(merge)]
@@ -54,6 +53,14 @@ def effect_query(reference: str, merge: Merge) -> str:
     if merge.delete_absent is not None:
         parts.append(f"SELECT 1 FROM {target} LEFT ANTI JOIN {source} ON {condition} WHERE {_absent(merge).sql(SQL)}")
     return f"SELECT 1 FROM ({' UNION ALL '.join(parts)}) LIMIT 1"
+
+
+def _incoming(reference: str, merge: Merge) -> str:
+    """The source rows: none where the guard does not hold. Delta reads that in the transaction of the MERGE itself."""
+    if merge.guard is None:
+        return f"{SOURCE_VIEW} AS {_SOURCE}"
+    held = f"EXISTS (SELECT 1 FROM {reference} WHERE {merge.guard.sql(SQL)})"
+    return f"(SELECT * FROM {SOURCE_VIEW} WHERE {held}) AS {_SOURCE}"
 
 
 def _condition(merge: Merge) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from laminar_delta.engine.predicate import source, target
-from laminar_delta.engine.request import Merge, WhenMatched
+from laminar_delta.engine.predicate import col, source, target
+from laminar_delta.engine.request import Fence, Merge, WhenMatched
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.testing.conformance.tables import LINES, PARTITIONED, line, part
 
@@ -89,6 +90,32 @@ class Merges:
             (row["pipeline"], row["checkpoint_id"], row["value"]) for row in harness.raw_rows(PARTITIONED.name)
         )
         assert rows == sorted([(name, 1, 11), (name, 2, 12), ("other", 1, 20)])
+
+    def test_a_guard_decides_whether_anything_is_merged(self, harness: EngineHarness) -> None:
+        engine = _started(harness, line("p", 0, "generation 2"), line("p", 1, "old"), line("q", 0, "generation 1"))
+        merge = Merge(
+            keys=("pipeline", "id"),
+            scope=target("pipeline").eq("p"),
+            when_matched=(WhenMatched(),),
+            guard=col("pipeline").eq("p") & col("attempt").eq("generation 1"),
+        )
+        incoming = pa.concat_tables([line("p", 0, "mine"), line("p", 1, "new"), line("p", 2, "new")])
+        version = engine.version(LINES.name)
+        kept_out = engine.merge(LINES.name, incoming, merge, fences=[Fence("laminar:p", 1)])
+        assert (kept_out.version, kept_out.inserted, kept_out.updated, kept_out.deleted) == (None, 0, 0, 0)
+        assert engine.version(LINES.name) == version
+        guard = col("pipeline").eq("p") & col("attempt").eq("generation 2")
+        let_in = engine.merge(LINES.name, incoming, replace(merge, guard=guard), fences=[Fence("laminar:p", 1)])
+        assert (let_in.version, let_in.inserted, let_in.updated) == (version + 1, 1, 2)
+        assert engine.merge(LINES.name, incoming, replace(merge, guard=guard)).version is None
+        assert _attempts(harness.raw_rows(LINES.name)) == {
+            ("p", 0): "mine",
+            ("p", 1): "new",
+            ("p", 2): "new",
+            ("q", 0): "generation 1",
+        }
+        with pytest.raises(InvalidInputError):
+            engine.merge(LINES.name, incoming, replace(merge, delete_absent=target("id").gt(0)))
 
     def test_two_source_rows_for_one_key_are_refused(self, harness: EngineHarness) -> None:
         engine = _started(harness, line("p", 1))

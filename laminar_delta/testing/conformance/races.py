@@ -7,8 +7,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from laminar_delta.engine.predicate import target
-from laminar_delta.engine.request import Fence, Merge
+import pyarrow as pa
+
+from laminar_delta.engine.predicate import col, target
+from laminar_delta.engine.request import Fence, Merge, WhenMatched
 from laminar_delta.errors import ConflictError, FencedError
 from laminar_delta.testing.conformance.tables import LINES, PARTITIONED, line, part
 from laminar_delta.testing.invariants import assert_fences_rise
@@ -119,6 +121,34 @@ class Races:
             assert sum(wins) == 1
             stored = [row["value"] for row in harness.raw_rows(PARTITIONED.name) if row["checkpoint_id"] == turn]
             assert stored == [wins.index(1)]
+
+    def test_of_rivals_guarded_by_one_row_exactly_one_wins(self, harness: EngineHarness) -> None:
+        """Compare and set without a fence: each rewrites the row that its guard looks at."""
+        engines = [harness.open() for _ in range(RIVALS)]
+        engines[0].create(PARTITIONED)
+        engines[0].append(PARTITIONED.name, part("p", 0, -1))
+        for turn in range(max(self.rounds // 2, 2)):
+            start = threading.Barrier(RIVALS)
+
+            def swap(rival: int, turn: int = turn, start: threading.Barrier = start) -> bool:
+                merge = Merge(
+                    keys=("pipeline", "checkpoint_id"),
+                    scope=target("pipeline").eq("p"),
+                    when_matched=(WhenMatched(),),
+                    guard=col("pipeline").eq("p") & col("checkpoint_id").eq(0) & col("value").eq(turn - 1),
+                )
+                rows = pa.concat_tables([part("p", 0, turn), part("p", 1 + turn, rival)])
+                start.wait()
+                try:
+                    return engines[rival].merge(PARTITIONED.name, rows, merge).version is not None
+                except ConflictError:
+                    return False
+
+            with ThreadPoolExecutor(RIVALS) as pool:
+                wins = list(pool.map(swap, range(RIVALS)))
+            assert sum(wins) == 1
+            stored = [row["value"] for row in harness.raw_rows(PARTITIONED.name) if row["checkpoint_id"] == 1 + turn]
+            assert stored == [wins.index(True)]
 
     def test_merges_in_different_partitions_all_land(self, harness: EngineHarness) -> None:
         engine = harness.open()

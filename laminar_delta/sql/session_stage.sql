@@ -1,0 +1,25 @@
+-- Stages the rows of the view `staged_rows` (kind, source, sequence, position, config_hash) for the session. Any number of times,
+-- from any task that knows the session. Nothing is visible before the commit.
+INSERT INTO session_steps
+  (pipeline, session_id, generation, kind, source, sequence, position, config_hash, staged_at, staged_by)
+SELECT
+  laminar_pipeline,
+  laminar_session,
+  laminar_generation,
+  CASE
+    WHEN kind IN ('source', 'result') AND source <> '' AND sequence >= 0 THEN kind
+    WHEN kind = 'config' AND config_hash BETWEEN 0 AND 18446744073709551615 THEN kind
+    WHEN kind = 'clear' THEN kind
+    ELSE raise_error('a step is a source or a result with a name and a sequence, a config with its hash, or a clear')
+  END,
+  coalesce(source, ''),
+  CAST(sequence AS BIGINT),
+  CASE
+    WHEN octet_length(position) > 65536
+    THEN raise_error('a position has more than 65536 bytes; the last good one is kept')
+    ELSE CAST(position AS BINARY)
+  END,
+  CAST(config_hash AS DECIMAL(20, 0)),
+  current_timestamp(),
+  laminar_owner
+FROM staged_rows;

@@ -1,0 +1,154 @@
+"""How a query starts: resume where it was, or clear everything and begin anew; and what to do when a position is gone.
+
+Positions belong to a configuration, known by its hash. Under another one, or under one that nobody recorded, they mean nothing:
+then everything goes in one commit together with the new hash, so that no crash leaves old positions under a new configuration.
+What cannot be read is an error and changes nothing: it is never taken for a fresh start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from laminar_delta.errors import ConflictError, ErrorCode, FencedError, InvalidInputError, NotFoundError
+from laminar_delta.model.ids import check_u64
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.sessions import Session
+    from laminar_delta.model.source_checkpoint import SourceCheckpoint
+
+_TRIES = 100
+"""Races lost in a row before giving up: each means that another session committed."""
+
+
+class RecoveryPolicy(str, Enum):
+    """What happens when a source cannot resume at its position any more."""
+
+    STRICT = "strict"
+    """It is an error."""
+    AUTO_RESET = "auto_reset"
+    """Everything is cleared, and all sources begin anew."""
+    AUTO_SKIP_GAP = "auto_skip_gap"
+    """The source goes on from where it can be read; what lies in between is skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUp:
+    """Where a query begins."""
+
+    config_hash: int
+    resumed: bool
+    """Whether it goes on from positions; otherwise every source begins anew."""
+    positions: Mapping[str, SourceCheckpoint] = field(default_factory=dict)
+    """How far each source was processed, and where it resumes."""
+    reason: str
+    """Why, for the log."""
+    skipped: tuple[str, ...] = ()
+    """Sources of which a gap was skipped."""
+
+
+def start(
+    begin: Callable[[], Session],
+    config_hash: int,
+    *,
+    persistent: bool,
+    sources: Collection[str] | None,
+    cannot_replay: Collection[str],
+) -> StartUp:
+    """Decides where a query begins, and commits what that takes. See `SourceCheckpointStore.start`."""
+    check_u64("config hash", config_hash)
+    if not persistent:
+        return StartUp(config_hash=config_hash, resumed=False, reason="the store is not persistent")
+    if cannot_replay:
+        raise InvalidInputError(
+            f"source {min(cannot_replay)!r} cannot be read again from a position, and this store keeps positions",
+            code=ErrorCode.UNSUPPORTED,
+            expected="sources that replay",
+            found=sorted(cannot_replay),
+            next_step="Use a source that replays, or a store that is not persistent.",
+        )
+
+    def decide(session: Session) -> StartUp:
+        stored, found = session.read_config_hash(), session.read_all()
+        if stored == config_hash:
+            wanted = found if sources is None else {name: found[name] for name in sources if name in found}
+            return StartUp(config_hash=config_hash, resumed=True, positions=wanted, reason="same configuration")
+        if stored is not None:
+            reason = "the configuration changed"
+        elif session.is_empty():
+            reason = "nothing was there"
+        else:
+            reason = "there were positions without a configuration"
+        if reason != "nothing was there":
+            session.clear()
+        session.write_config_hash(config_hash)
+        return StartUp(config_hash=config_hash, resumed=False, reason=reason)
+
+    return _committed(begin, decide)
+
+
+def after_gap(
+    begin: Callable[[], Session],
+    started: StartUp,
+    gaps: Mapping[str, SourceCheckpoint | None],
+    policy: RecoveryPolicy,
+) -> StartUp:
+    """What happens after sources said that their positions are gone. See `SourceCheckpointStore.after_gap`."""
+    if not gaps:
+        return started
+    if policy is RecoveryPolicy.STRICT or (policy is RecoveryPolicy.AUTO_RESET and not started.resumed):
+        name = min(gaps)
+        known = started.positions.get(name)
+        raise NotFoundError(
+            f"source {name!r} cannot be read from where the query left off"
+            + ("" if started.resumed else ", although it begins anew"),
+            code=ErrorCode.POSITION_UNAVAILABLE,
+            expected=None if known is None else known.sequence,
+            found=None if (available := gaps[name]) is None else available.sequence,
+            next_step="Bring the source's history back, or start with another recovery policy.",
+            details={"sources": sorted(gaps), "policy": policy.value},
+        )
+
+    def reset(session: Session) -> StartUp:
+        session.clear()
+        session.write_config_hash(started.config_hash)
+        reason = f"the position of {min(gaps)!r} was gone"
+        return StartUp(config_hash=started.config_hash, resumed=False, reason=reason)
+
+    def skip(session: Session) -> StartUp:
+        positions = dict(started.positions)
+        for name, available in gaps.items():
+            if available is None:
+                # So that nothing of it counts as processed already.
+                session.stage(name, 0, None)
+                positions.pop(name, None)
+            else:
+                session.stage(name, available.sequence, available.position)
+                positions[name] = available
+        skipped = tuple(sorted({*started.skipped, *gaps}))
+        return StartUp(
+            config_hash=started.config_hash,
+            resumed=True,
+            positions=positions,
+            reason=f"skipped a gap of {', '.join(map(repr, sorted(gaps)))}",
+            skipped=skipped,
+        )
+
+    return _committed(begin, reset if policy is RecoveryPolicy.AUTO_RESET else skip)
+
+
+def _committed(begin: Callable[[], Session], decide: Callable[[Session], StartUp]) -> StartUp:
+    """Decides in a session and commits it; decides again when another session came first."""
+    for _ in range(_TRIES):
+        try:
+            with begin() as session:
+                decided = decide(session)
+        except FencedError:
+            raise
+        except ConflictError as conflict:
+            last = conflict
+        else:
+            return decided
+    raise last

@@ -144,9 +144,16 @@ class Session:
         return folded.rows
 
     def take_steps(self) -> int:
-        """Stages what tasks have staged under this session's token so far. How many rows that were."""
+        """Stages what tasks have staged under this session's token so far. How many rows that were.
+
+        Raises:
+            FencedError: Another writer took over, and may have removed them.
+        """
         self._check_open()
-        return self.stage_table(read_steps(self._engine, self.token))
+        steps = read_steps(self._engine, self.token)
+        with self._ending():
+            self._committer.read()
+        return self.stage_table(steps)
 
     @contextmanager
     def nested(self) -> Iterator[None]:

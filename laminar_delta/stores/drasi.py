@@ -78,7 +78,11 @@ class SourceCheckpointStore:
             FencedError: Another writer took over.
         """
         self._check_outside("a session is open here already: use its `nested`")
-        return self._begin(token)
+        session = self._begin(token)
+        self._sessions.add(session)
+        still_open = [ref for ref in _begun.get() if (one := ref()) is not None and one.state is SessionState.OPEN]
+        _begun.set((*still_open, weakref.ref(session)))
+        return session
 
     def take_generation(self) -> int:
         """Takes the pipeline's generation unless this store has it; the number, to share with other processes."""
@@ -205,7 +209,7 @@ class SourceCheckpointStore:
     def _one_step(self, step: Callable[[Session], None]) -> SessionCommit:
         self._check_outside("a session is open here: write through it, so that it commits or rolls back with the rest")
         for _ in range(_TRIES):
-            session = self._begin(None)
+            session = self._begin()
             step(session)
             try:
                 return session.commit()
@@ -216,7 +220,7 @@ class SourceCheckpointStore:
                 last = conflict
         raise last
 
-    def _begin(self, token: SessionToken | None) -> Session:
+    def _begin(self, token: SessionToken | None = None) -> Session:
         held = self._hold()
         if token is not None and (token.pipeline, token.generation) != (held.pipeline, held.number):
             raise InvalidInputError(
@@ -225,11 +229,7 @@ class SourceCheckpointStore:
                 found={"pipeline": token.pipeline, "generation": token.generation},
                 next_step="Open the store with the token's generation.",
             )
-        session = Session(self._catalog.engine, held, token=token)
-        self._sessions.add(session)
-        still_open = [ref for ref in _begun.get() if (one := ref()) is not None and one.state is SessionState.OPEN]
-        _begun.set((*still_open, weakref.ref(session)))
-        return session
+        return Session(self._catalog.engine, held, token=token)
 
     def _check_outside(self, why: str) -> None:
         for ref in _begun.get():

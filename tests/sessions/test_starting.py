@@ -1,0 +1,178 @@
+"""How a query starts: where it was, or anew; and what happens when a source lost its history."""
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.positions import min_confirmed
+from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.model.dedup import SequenceFilter
+from laminar_delta.stores import RecoveryPolicy
+from tests.sessions.support import Opener, StoreOpener, at, commits
+from tests.support.faults import unreadable
+
+CONFIG = 15788932903817395036
+
+
+@pytest.fixture
+def store(open_store: StoreOpener) -> ld.SourceCheckpointStore:
+    store = open_store()
+    if not store.is_persistent():
+        pytest.skip("a store that is not persistent never resumes: see the test of that")
+    return store
+
+
+@pytest.fixture
+def used(store: ld.SourceCheckpointStore) -> ld.SourceCheckpointStore:
+    """A store after a run under CONFIG."""
+    store.start(CONFIG)
+    with store.session() as s:
+        s.stage("kafka", 7, b"offset 7")
+        s.stage("files", 3)
+        s.write_result_sequence("q", 42)
+    return store
+
+
+def test_a_new_store_writes_the_hash_and_begins(store: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
+    store.take_generation()
+    before = commits(catalog)
+    started = store.start(CONFIG)
+    assert (started.resumed, dict(started.positions), started.config_hash) == (False, {}, CONFIG)
+    assert store.read_config_hash() == CONFIG
+    assert commits(catalog) == before + 1
+
+
+def test_the_same_configuration_resumes_and_writes_nothing(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    again = open_store()
+    again.take_generation()
+    before = commits(catalog)
+    started = again.start(CONFIG)
+    assert started.resumed
+    assert started.positions == {"kafka": at(7, b"offset 7"), "files": at(3)}
+    assert again.start(CONFIG, sources=["kafka", "new"]).positions == {"kafka": at(7, b"offset 7")}
+    assert commits(catalog) == before
+    assert again.read_result_sequence("q") == 42
+
+
+def test_another_configuration_clears_everything_and_writes_its_hash_in_one_commit(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    again = open_store()
+    again.take_generation()
+    before = commits(catalog)
+    started = again.start(CONFIG + 1)
+    assert (started.resumed, dict(started.positions)) == (False, {})
+    assert "changed" in started.reason
+    assert commits(catalog) == before + 1
+    assert (again.read_all_checkpoints(), again.read_config_hash()) == ({}, CONFIG + 1)
+    assert again.read_result_sequence("q") is None
+
+
+def test_resuming_is_behind_the_fence(used: ld.SourceCheckpointStore, open_store: StoreOpener) -> None:
+    """What a starting query reads is all there will be: the one before cannot add to it any more."""
+    late = used.session()
+    late.stage("kafka", 8)
+    started = open_store().start(CONFIG)
+    with pytest.raises(ld.errors.FencedError):  # type: ignore[attr-defined]  # a submodule, loaded by now
+        late.commit()
+    assert started.positions["kafka"] == at(7, b"offset 7")
+
+
+def test_what_cannot_be_read_is_no_fresh_start(
+    used: ld.SourceCheckpointStore, open_again: Opener, pipeline: str, catalog: ld.Catalog
+) -> None:
+    other = open_again()
+    again = ld.SourceCheckpointStore(other, pipeline)
+    again.take_generation()
+    before = commits(catalog)
+    with unreadable(other.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError):
+        again.start(CONFIG + 1)
+    assert commits(catalog) == before
+    assert again.start(CONFIG).positions["kafka"] == at(7, b"offset 7")
+
+
+def test_a_source_that_cannot_replay_has_no_place_in_a_persistent_store(used: ld.SourceCheckpointStore) -> None:
+    with pytest.raises(InvalidInputError, match="'clock'") as refused:
+        used.start(CONFIG, cannot_replay=["clock"])
+    assert refused.value.code is ErrorCode.UNSUPPORTED
+
+
+def test_a_store_that_is_not_persistent_never_resumes(open_store: StoreOpener) -> None:
+    store = open_store()
+    if store.is_persistent():
+        pytest.skip("this one is")
+    store.write_config_hash(CONFIG)
+    store.stage_checkpoint("kafka", 7, b"x")
+    started = store.start(CONFIG, cannot_replay=["clock"])
+    assert (started.resumed, dict(started.positions)) == (False, {})
+
+
+def test_strict_fails_on_a_lost_position_and_changes_nothing(
+    used: ld.SourceCheckpointStore, catalog: ld.Catalog
+) -> None:
+    started = used.start(CONFIG)
+    before = commits(catalog)
+    with pytest.raises(NotFoundError, match="'kafka' cannot be read") as told:
+        used.after_gap(started, {"kafka": at(100, b"earliest")})
+    assert told.value.code is ErrorCode.POSITION_UNAVAILABLE
+    assert (told.value.expected, told.value.found) == (7, 100)
+    assert commits(catalog) == before
+    assert used.after_gap(started, {}) is started
+
+
+def test_auto_reset_begins_anew_once(used: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
+    started = used.start(CONFIG)
+    before = commits(catalog)
+    reset = used.after_gap(started, {"kafka": None}, RecoveryPolicy.AUTO_RESET)
+    assert (reset.resumed, dict(reset.positions)) == (False, {})
+    assert commits(catalog) == before + 1
+    assert (used.read_all_checkpoints(), used.read_config_hash()) == ({}, CONFIG)
+    assert used.read_result_sequence("q") is None
+    with pytest.raises(NotFoundError, match="although it begins anew"):
+        used.after_gap(reset, {"kafka": None}, RecoveryPolicy.AUTO_RESET)
+
+
+def test_auto_skip_gap_goes_on_from_where_the_source_can_be_read(
+    used: ld.SourceCheckpointStore, catalog: ld.Catalog
+) -> None:
+    started = used.start(CONFIG)
+    before = commits(catalog)
+    gaps = {"kafka": at(100, b"earliest"), "files": None}
+    skipped = used.after_gap(started, gaps, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert skipped.resumed
+    assert skipped.positions == {"kafka": at(100, b"earliest")}
+    assert skipped.skipped == ("files", "kafka")
+    assert commits(catalog) == before + 1
+    assert used.read_all_checkpoints() == {"kafka": at(100, b"earliest"), "files": at(0)}
+    assert used.read_result_sequence("q") == 42
+
+
+def test_policies_are_called_as_drasi_calls_them() -> None:
+    assert [policy.value for policy in RecoveryPolicy] == ["strict", "auto_reset", "auto_skip_gap"]
+
+
+def test_events_processed_already_are_dropped_by_their_sequence() -> None:
+    seen = SequenceFilter({"kafka": at(7)})
+    assert [seen.is_duplicate("kafka", number) for number in (6, 7, 8, None)] == [True, True, False, False]
+    assert not seen.is_duplicate("unknown", 1)
+    seen.advance("kafka", 9)
+    seen.advance("kafka", 8)
+    seen.advance("kafka", None)
+    seen.advance("files", 2)
+    assert [seen.is_duplicate("kafka", number) for number in (8, 9, 10)] == [True, True, False]
+    assert seen.is_duplicate("files", 2)
+
+
+def test_what_a_source_may_forget_is_what_the_slowest_query_has_confirmed(catalog: ld.Catalog, pipeline: str) -> None:
+    source = f"kafka of {pipeline}"
+    assert min_confirmed(catalog.reading, source) is None
+    for name, sequence in (("fast", 90), ("slow", 30), ("other", 10)):
+        store = ld.SourceCheckpointStore(catalog, f"{pipeline} {name}")
+        store.stage_checkpoint(source, sequence, name.encode())
+        store.stage_checkpoint("another source", 1)
+    queries = [f"{pipeline} {name}" for name in ("fast", "slow", "not begun")]
+    assert min_confirmed(catalog.reading, source, queries) == (f"{pipeline} slow", at(30, b"slow"))
+    assert min_confirmed(catalog.reading, source) == (f"{pipeline} other", at(10, b"other"))
+    assert min_confirmed(catalog.reading, source, ["nobody"]) is None

@@ -1,0 +1,185 @@
+"""Steps staged as rows by many tasks, committed by one session in one merge; and positions as they were."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.tables import SESSION_STEPS, SOURCE_CHECKPOINTS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError
+from tests.sessions.support import StoreOpener, at, commits
+
+
+def test_a_table_is_staged_as_its_rows_say(store: ld.SourceCheckpointStore) -> None:
+    rows = pa.table(
+        {
+            "source": ["a", "b", "a", "c", "c"],
+            "sequence": [1, 2, 3, 4, 4],
+            "position": [b"late", b"", None, None, b"same"],
+        }
+    )
+    with store.session() as s:
+        assert s.stage_table(rows) == 5
+        # The highest sequence counts, then the highest position, in whatever order they come.
+        assert s.read_all() == {"a": at(3), "b": at(2, b""), "c": at(4, b"same")}
+    assert store.read_all_checkpoints() == {"a": at(3), "b": at(2, b""), "c": at(4, b"same")}
+
+
+def test_every_kind_of_step_can_be_staged_as_a_row(store: ld.SourceCheckpointStore) -> None:
+    with store.session() as s:
+        s.stage("gone", 1, b"x")
+        s.write_result_sequence("gone", 1)
+        s.write_result_sequence("q", 50)
+    with store.session() as s:
+        s.stage_table(
+            [
+                {"kind": "result", "source": "q", "sequence": 7},
+                {"kind": "result", "source": "q", "sequence": 6},
+                {"kind": "config", "config_hash": 2**64 - 1},
+                {"kind": "clear"},
+                {"source": "kafka", "sequence": 3, "position": b"y"},
+            ]
+        )
+    assert store.read_all_checkpoints() == {"kafka": at(3, b"y")}
+    assert store.read_config_hash() == 2**64 - 1
+    assert (store.read_result_sequence("q"), store.read_result_sequence("gone")) == (7, None)
+    with store.session() as s:
+        s.stage_table([{"kind": "result", "source": "q", "sequence": 2}])
+    assert store.read_result_sequence("q") == 7
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"source": "kafka"},
+        {"sequence": 1},
+        {"source": "", "sequence": 1},
+        {"source": "kafka", "sequence": -1},
+        {"source": "kafka", "sequence": 1, "position": b"x" * 65_537},
+        {"source": "kafka", "sequence": 1, "offset": 3},
+        {"source": "kafka", "sequence": "many"},
+        {"kind": "result", "source": "q"},
+        {"kind": "config"},
+        {"kind": "config", "config_hash": 2**64},
+        {"kind": "head"},
+    ],
+)
+def test_rows_that_are_no_steps_are_refused_whole(row: dict[str, object], store: ld.SourceCheckpointStore) -> None:
+    s = store.session()
+    s.stage("before", 1)
+    good = {"source": "good", "sequence": 1}
+    for _ in range(2):
+        with pytest.raises(InvalidInputError):
+            s.stage_table([good, row])
+        with pytest.raises(InvalidInputError):
+            store.stage_steps(s.token, [good, row])
+    assert s.take_steps() == 0
+    assert s.read_all() == {"before": at(1)}
+    s.rollback()
+
+
+def test_tasks_stage_for_a_session_and_one_merge_commits_it(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    begun = store.session()
+    token = begun.token
+
+    def task(number: int) -> None:
+        # A store of its own, as in another process; and twice, as a task that is repeated does.
+        for _ in range(2):
+            open_store(owner=f"task {number}").stage_steps(
+                token, [{"source": f"partition {number}", "sequence": number, "position": bytes([number])}]
+            )
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(task, range(4)))
+    assert store.read_all_checkpoints() == {}
+    before = commits(catalog)
+    with open_store(generation=token.generation).session(token) as s:
+        assert s.take_steps() == 8
+    assert commits(catalog) == before + 1
+    expected = {f"partition {number}": at(number, bytes([number])) for number in range(4)}
+    assert store.read_all_checkpoints() == expected
+    # A part that arrives late belongs to nothing any more.
+    store.stage_steps(token, [{"source": "late", "sequence": 1}])
+    late = open_store(generation=token.generation).session(token)
+    late.take_steps()
+    assert late.commit().replayed
+    assert store.read_all_checkpoints() == expected
+
+
+def test_a_staged_session_that_lost_is_told_and_can_be_tried_again(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    begun = store.session()
+    store.stage_steps(begun.token, [{"source": "staged", "sequence": 1}])
+    begun.rollback()
+    store.stage_checkpoint("other", 1)
+    s = open_store(generation=store.take_generation()).session(begun.token)
+    s.take_steps()
+    with pytest.raises(ConflictError):
+        s.commit()
+    s.retry()
+    assert store.read_all_checkpoints() == {"staged": at(1), "other": at(1)}
+
+
+def test_steps_that_no_session_takes_any_more_are_removed(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
+) -> None:
+    def staged() -> set[str]:
+        rows = catalog.engine.read(SESSION_STEPS.name, where=col("pipeline").eq(pipeline)).to_pylist()
+        return {row["source"] for row in rows}
+
+    committed = store.session()
+    store.stage_steps(committed.token, [{"source": "committed", "sequence": 1}])
+    committed.take_steps()
+    committed.commit()
+    open_one = store.session()
+    store.stage_steps(open_one.token, [{"source": "open", "sequence": 1}, {"source": "open too", "sequence": 1}])
+    assert store.remove_steps() == 1
+    assert staged() == {"open", "open too"}
+    successor = open_store()
+    assert successor.remove_steps() == 2
+    assert successor.remove_steps() == 0
+    assert staged() == set()
+    with pytest.raises(FencedError):
+        open_one.take_steps()
+
+
+def test_positions_as_they_were_at_any_time(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    versions = [store.stage_checkpoint("kafka", number, bytes([number])).version for number in range(1, 4)]
+    store.clear_checkpoints()
+    for number, version in enumerate(versions, 1):
+        assert version is not None
+        then = ld.SourceCheckpointStore(catalog.as_of(versions={SOURCE_CHECKPOINTS.name: version}), pipeline)
+        assert then.read_all_checkpoints() == {"kafka": at(number, bytes([number]))}
+    record = store.history()[1]
+    at_that_time = ld.SourceCheckpointStore(catalog.as_of(timestamp_ms=record.timestamp_ms), pipeline)
+    assert at_that_time.read_checkpoint("kafka") is not None
+    with pytest.raises(SessionStateError, match="as it was"):
+        at_that_time.stage_checkpoint("kafka", 9)
+
+
+def test_history_tells_session_sources_and_owner(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    with store.session() as few:
+        few.stage("kafka", 1)
+        few.stage("files", 1)
+        few.write_config_hash(5)
+    with store.session() as many:
+        for number in range(21):
+            many.stage(f"source {number}", number)
+    open_store(owner="successor").clear_checkpoints()
+    cleared, second, first = store.history()
+    assert (first.session_id, first.owner, first.generation) == (few.id, "job", 1)
+    assert (first.sources, first.names, first.cleared) == (2, ("files", "kafka"), False)
+    assert (second.session_id, second.sources, second.names) == (many.id, 21, None)
+    assert (cleared.owner, cleared.generation, cleared.cleared) == ("successor", 2, True)
+    entry = catalog.engine.history(SOURCE_CHECKPOINTS.name, limit=1)[0]
+    assert entry.operation == "MERGE"
+    assert entry.metadata["operation"] == "session"

@@ -12,6 +12,10 @@ Opener = Callable[[], ld.Catalog]
 StoreOpener = Callable[..., ld.SourceCheckpointStore]
 
 
+class EventError(Exception):
+    """Processing an event failed."""
+
+
 def at(sequence: int, position: bytes | None = None) -> SourceCheckpoint:
     """A position."""
     return SourceCheckpoint(sequence=sequence, position=position)

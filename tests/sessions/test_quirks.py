@@ -7,11 +7,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.errors import ConflictError, InvalidInputError, SessionStateError
-from tests.sessions.support import StoreOpener, at, commits
-
-
-class _Boom(Exception):
-    pass
+from tests.sessions.support import EventError, StoreOpener, at, commits
 
 
 def test_q30_sessions_are_objects_that_nobody_else_sees_or_commits(
@@ -35,9 +31,9 @@ def test_q30_sessions_are_objects_that_nobody_else_sees_or_commits(
 def test_q30_a_nested_part_that_fails_takes_only_itself_back(store: ld.SourceCheckpointStore) -> None:
     with store.session() as s:
         s.stage("outer", 1)
-        with pytest.raises(_Boom), s.nested():
+        with pytest.raises(EventError), s.nested():
             s.stage("inner", 1)
-            raise _Boom
+            raise EventError
         s.stage("outer too", 1)
     assert store.read_all_checkpoints() == {"outer": at(1), "outer too": at(1)}
 
@@ -47,7 +43,7 @@ def test_q31_nothing_goes_around_an_open_session(store: ld.SourceCheckpointStore
         s.stage("kafka", 1)
         s.write_config_hash(5)
     before = commits(catalog)
-    with pytest.raises(_Boom), store.session() as s:
+    with pytest.raises(EventError), store.session() as s:
         for write in (
             store.clear_checkpoints,
             lambda: store.write_config_hash(6),
@@ -58,7 +54,7 @@ def test_q31_nothing_goes_around_an_open_session(store: ld.SourceCheckpointStore
                 write()
         s.clear()
         s.write_config_hash(6)
-        raise _Boom
+        raise EventError
     assert commits(catalog) == before
     assert (store.read_all_checkpoints(), store.read_config_hash()) == ({"kafka": at(1)}, 5)
 
@@ -99,9 +95,9 @@ def test_q32_what_is_added_and_removed_in_one_session_is_removed(store: ld.Sourc
 def test_q33_an_event_that_failed_is_not_passed_over_in_silence(store: ld.SourceCheckpointStore) -> None:
     with store.session() as s:
         s.stage("kafka", 1, b"1", after=0)
-    with pytest.raises(_Boom), store.session() as s:
+    with pytest.raises(EventError), store.session() as s:
         s.stage("kafka", 2, b"2", after=1)
-        raise _Boom
+        raise EventError
     with pytest.raises(ConflictError, match="stands at sequence 1, not at 2") as told, store.session() as s:
         s.stage("kafka", 3, b"3", after=2)
     assert (told.value.expected, told.value.found) == (2, 1)

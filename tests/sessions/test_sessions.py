@@ -2,19 +2,16 @@
 
 import pickle
 import threading
+from collections.abc import Callable
 
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.session_commit import SessionToken
-from laminar_delta.catalog.sessions import SessionState
+from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError
-from tests.sessions.support import StoreOpener, at, commits, raw
-
-
-class _Boom(Exception):
-    pass
+from tests.sessions.support import EventError, StoreOpener, at, commits, raw
 
 
 def test_everything_staged_is_one_commit(store: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
@@ -79,9 +76,9 @@ def test_a_rollback_or_an_exception_leaves_everything_as_it_was(
     s.rollback()
     s.rollback()
     assert s.state is SessionState.ROLLED_BACK
-    with pytest.raises(_Boom), store.session() as s:
+    with pytest.raises(EventError), store.session() as s:
         s.stage("kafka", 3)
-        raise _Boom
+        raise EventError
     with store.session() as s:
         s.stage("kafka", 4)
         s.rollback()
@@ -90,32 +87,33 @@ def test_a_rollback_or_an_exception_leaves_everything_as_it_was(
 
 
 def test_a_session_that_ended_is_of_no_more_use(store: ld.SourceCheckpointStore) -> None:
-    committed, rolled_back = store.session(), None
+    committed = store.session()
     committed.stage("kafka", 1)
     committed.commit()
     rolled_back = store.session()
     rolled_back.rollback()
+    uses: list[Callable[[Session], object]] = [
+        lambda s: s.stage("kafka", 2),
+        lambda s: s.advance("kafka", 2),
+        lambda s: s.read("kafka"),
+        lambda s: s.read_all(),
+        lambda s: s.read_config_hash(),
+        lambda s: s.read_result_sequence("q"),
+        lambda s: s.write_config_hash(1),
+        lambda s: s.write_result_sequence("q", 1),
+        lambda s: s.stage_table([]),
+        lambda s: s.take_steps(),
+        lambda s: s.is_empty(),
+        lambda s: s.clear(),
+        lambda s: s.commit(),
+        lambda s: s.retry(),
+        lambda s: s.nested().__enter__(),
+        lambda s: s.__enter__(),
+    ]
     for s in (committed, rolled_back):
-        for use in (
-            lambda s=s: s.stage("kafka", 2),
-            lambda s=s: s.advance("kafka", 2),
-            lambda s=s: s.read("kafka"),
-            lambda s=s: s.read_all(),
-            lambda s=s: s.read_config_hash(),
-            lambda s=s: s.read_result_sequence("q"),
-            lambda s=s: s.write_config_hash(1),
-            lambda s=s: s.write_result_sequence("q", 1),
-            lambda s=s: s.stage_table([]),
-            lambda s=s: s.take_steps(),
-            lambda s=s: s.is_empty(),
-            lambda s=s: s.clear(),
-            lambda s=s: s.commit(),
-            lambda s=s: s.retry(),
-            lambda s=s: s.nested().__enter__(),
-            lambda s=s: s.__enter__(),
-        ):
+        for use in uses:
             with pytest.raises(SessionStateError):
-                use()
+                use(s)
     with pytest.raises(SessionStateError, match="cannot be undone"):
         committed.rollback()
     assert store.read_all_checkpoints() == {"kafka": at(1)}
@@ -139,12 +137,12 @@ def test_sessions_do_not_nest_unless_asked_to(store: ld.SourceCheckpointStore, c
             pass
         with s.nested():
             s.stage("files", 1)
-        with pytest.raises(_Boom), s.nested():
+        with pytest.raises(EventError), s.nested():
             s.clear()
             s.stage("lost", 1)
             with s.nested():
                 s.stage("lost too", 1)
-            raise _Boom
+            raise EventError
         assert s.read_all() == {"kafka": at(1), "files": at(1)}
         before = commits(catalog)
         with s.nested(), pytest.raises(SessionStateError, match="nested part"):

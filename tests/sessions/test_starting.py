@@ -5,7 +5,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.positions import min_confirmed
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
-from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.errors import ErrorCode, FencedError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.model.dedup import SequenceFilter
 from laminar_delta.stores import RecoveryPolicy
 from tests.sessions.support import Opener, StoreOpener, at, commits
@@ -75,7 +75,7 @@ def test_resuming_is_behind_the_fence(used: ld.SourceCheckpointStore, open_store
     late = used.session()
     late.stage("kafka", 8)
     started = open_store().start(CONFIG)
-    with pytest.raises(ld.errors.FencedError):  # type: ignore[attr-defined]  # a submodule, loaded by now
+    with pytest.raises(FencedError):
         late.commit()
     assert started.positions["kafka"] == at(7, b"offset 7")
 

@@ -36,8 +36,6 @@ RESULT = "result"
 KEYS = ("pipeline", "kind", "source")
 """What a row is known by."""
 
-_COLUMNS = ("kind", "source", "sequence", "position", "config_hash", "generation", "ordinal", "session_id")
-
 _TRIES = 100
 """Takeovers lost to a session commit in a row before giving up: each means that the writer before got one in."""
 
@@ -75,7 +73,7 @@ def read_positions(reading: Reading, pipeline: str) -> Positions:
             found=len(heads),
             next_step="Restore the table to a version before someone changed it by hand.",
         )
-    head: Row = heads[0] if heads else dict.fromkeys(_COLUMNS)
+    head: Row = heads[0] if heads else dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
     return Positions(
         pipeline=pipeline,
         generation=head["generation"] or 0,
@@ -110,7 +108,7 @@ def min_confirmed(
     where = col("kind").eq(SOURCE) & col("source").eq(name)
     if pipelines is not None:
         where = col("pipeline").is_in(sorted(set(pipelines))) & where
-    rows = _rows(reading, where, more=("pipeline",))
+    rows = _rows(reading, where)
     behind = min(rows, key=lambda row: (row["sequence"], row["pipeline"]), default=None)
     return None if behind is None else (behind["pipeline"], _checkpoint(behind))
 
@@ -173,8 +171,8 @@ def now() -> dt.datetime:
     return dt.datetime.now(dt.timezone.utc)
 
 
-def _rows(reading: Reading, where: Predicate, more: tuple[str, ...] = ()) -> list[Row]:
-    return reading.rows_despite_rot(SOURCE_CHECKPOINTS, where=where, columns=[*_COLUMNS, *more], exact=True)
+def _rows(reading: Reading, where: Predicate) -> list[Row]:
+    return reading.rows_despite_rot(SOURCE_CHECKPOINTS, where=where, exact=True, intact=lambda _: True)
 
 
 def _checkpoint(row: Row) -> SourceCheckpoint:

@@ -1,5 +1,6 @@
 """Sessions that overlap, in threads and in processes: as if one had run after the other, and every loser is told."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,13 +8,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.errors import CommitUnknownError, FencedError, StorageError
-from tests.sessions.support import StoreOpener, at
-from tests.support.faults import late_merges, unheard_merges
+from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.engine.settle import FenceRefused
+from laminar_delta.errors import CommitUnknownError, FencedError, SessionStateError, StorageError
+from tests.sessions.support import Opener, StoreOpener, at
+from tests.support.faults import failing_merges, unanswered_merges, unheard_merges
 from tests.support.session_races import Done, State, assert_serial, race, watch
 
 THREADS = 8
@@ -70,7 +74,7 @@ def test_two_processes_come_out_as_if_one_after_the_other(tmp_path: Path) -> Non
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch, store, stop)
-        answers = [pool_answer(process) for process in start_together(processes)]
+        answers = _run_together(processes)
         stop.set()
         seen = watching.result()
     done = [Done(**one) for answer in answers for one in answer]
@@ -78,19 +82,14 @@ def test_two_processes_come_out_as_if_one_after_the_other(tmp_path: Path) -> Non
     assert_serial(store, done, seen)
 
 
-def start_together(processes: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+def _run_together(processes: list[subprocess.Popen[str]]) -> list[list[dict[str, Any]]]:
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    return processes
-
-
-def pool_answer(process: subprocess.Popen[str]) -> list[dict[str, object]]:
-    told, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
-    answer: list[dict[str, object]] = json.loads(told)
-    return answer
+    answers = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return [json.loads(answer) for answer in answers]
 
 
 def test_a_zombie_never_gets_in_beside_a_takeover(open_store: StoreOpener) -> None:
@@ -119,38 +118,45 @@ def test_a_zombie_never_gets_in_beside_a_takeover(open_store: StoreOpener) -> No
         assert found == (at(number) if told.result() else before)
 
 
-def test_a_commit_whose_answer_was_lost_is_found(store: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
+def test_a_commit_whose_answer_was_lost_is_found(open_again: Opener, pipeline: str) -> None:
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
     store.stage_checkpoint("kafka", 1)
     session = store.session()
     session.stage("kafka", 2)
-    with unheard_merges(engine_of(store)), pytest.raises(CommitUnknownError):
+    with unheard_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(CommitUnknownError):
         session.commit()
-    with pytest.raises(ld_errors_session()):
+    with pytest.raises(SessionStateError, match="may be committed"):
         session.rollback()
     assert session.retry().replayed
     assert store.read_checkpoint("kafka") == at(2)
     assert len(store.history()) == 2
 
 
-def test_a_commit_that_arrives_late_is_committed_once(store: ld.SourceCheckpointStore) -> None:
+def test_a_commit_that_arrives_late_is_committed_once(open_again: Opener, pipeline: str) -> None:
     """Sent, not heard of, tried again, and then the first one arrives."""
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
     store.stage_checkpoint("kafka", 1)
     session = store.session()
     session.stage("kafka", 2)
-    with late_merges(engine_of(store)) as late, pytest.raises(CommitUnknownError):
+    with unanswered_merges(catalog.engine, SOURCE_CHECKPOINTS.name) as late, pytest.raises(CommitUnknownError):
         session.commit()
     assert not session.retry().replayed
     store.stage_checkpoint("kafka", 3)
-    for arrive in late:
-        arrive()
+    (arrive,) = late
+    with contextlib.suppress(FenceRefused):
+        assert arrive().version is None
     assert store.read_checkpoint("kafka") == at(3)
     assert len(store.history()) == 3
 
 
-def test_storage_that_fails_leaves_the_session_as_it_was(store: ld.SourceCheckpointStore) -> None:
+def test_storage_that_fails_leaves_the_session_as_it_was(open_again: Opener, pipeline: str) -> None:
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
     session = store.session()
     session.stage("kafka", 1)
-    with failing(store), pytest.raises(StorageError):
+    with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError):
         session.commit()
     assert store.read_all_checkpoints() == {}
     session.stage("files", 1)

@@ -8,8 +8,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from laminar_delta.engine.base import Engine
-from laminar_delta.engine.request import Stamp
-from laminar_delta.engine.settle import OutcomeUnknown
+from laminar_delta.engine.settle import OutcomeUnknown, Settled
 from laminar_delta.errors import ErrorCode, StorageError
 
 
@@ -64,11 +63,53 @@ def unreadable(engine: Engine, table: str, *, code: ErrorCode = ErrorCode.STORAG
 
 
 @contextmanager
+def failing_merges(engine: Engine, table: str) -> Iterator[None]:
+    """Within: merges into the table fail before anything is written."""
+
+    def refuse() -> Settled:
+        raise StorageError(f"no space left for {table!r}")
+
+    with _calls(engine, "_merge", table, lambda real: refuse()):
+        yield
+
+
+@contextmanager
+def unanswered_merges(engine: Engine, table: str) -> Iterator[list[Callable[[], Settled]]]:
+    """Within: merges into the table are under way and nobody hears of them. Calling what is yielded lets them arrive, late."""
+    late: list[Callable[[], Settled]] = []
+
+    def hold(real: Callable[[], Settled]) -> Settled:
+        late.append(real)
+        raise OutcomeUnknown("the line went dead", may_still_land=True)
+
+    with _calls(engine, "_merge", table, hold):
+        yield late
+
+
+@contextmanager
+def unheard_merges(engine: Engine, table: str) -> Iterator[None]:
+    """Within: merges into the table happen, their answer is lost, and the log cannot be read to find out."""
+
+    def lose(real: Callable[[], Settled]) -> Settled:
+        real()
+        raise OutcomeUnknown("the line went dead", may_still_land=True)
+
+    with _calls(engine, "_merge", table, lose), patch.object(engine, "history", side_effect=StorageError("no log")):
+        yield
+
+
+@contextmanager
 def _append_to(engine: Engine, table: str, react: Callable[[Callable[[], int]], int]) -> Iterator[None]:
-    real = engine._append
+    with _calls(engine, "_append", table, react):
+        yield
 
-    def append(name: str, rows: pa.Table, made: Stamp) -> int:
-        return react(lambda: real(name, rows, made)) if name == table else real(name, rows, made)
 
-    with patch.object(engine, "_append", append):
+@contextmanager
+def _calls(engine: Engine, method: str, table: str, react: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+    real = getattr(engine, method)
+
+    def call(name: str, *arguments: Any) -> Any:
+        return react(lambda: real(name, *arguments)) if name == table else real(name, *arguments)
+
+    with patch.object(engine, method, call):
         yield

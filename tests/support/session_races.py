@@ -1,6 +1,6 @@
 """Sessions that race on one pipeline, and the proof that they came out as if one had run after the other.
 
-    python -m tests.support.session_races '{"location": …, "pipeline": …, "generation": 1, "threads": 4, "rounds": 3, "name": "p0"}'
+    python -m tests.support.session_races '{"location": …, "pipeline": …, "generation": 1, "threads": 4, …}'
 
 A process of its own that races, and prints what its threads did as JSON.
 """
@@ -45,6 +45,7 @@ def race(
         lost = 0
         while True:
             try:
+                # One that did not look tries the same again; one that did has to look again.
                 session.retry() if lost and not looks else session.commit()
             except FencedError:
                 raise
@@ -60,7 +61,9 @@ def race(
     return done
 
 
-def _begin(store: ld.SourceCheckpointStore, name: str, turn: int, looks: bool) -> tuple[Session, State | None, State, bool]:
+def _begin(
+    store: ld.SourceCheckpointStore, name: str, turn: int, looks: bool
+) -> tuple[Session, State | None, State, bool]:
     session = store.session()
     cleared = turn % 3 == 2 and looks
     read = None

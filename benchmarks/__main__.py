@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("commits",)
+NAMES = ("commits", "sessions")
 
 
 def main(names: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, now
+from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, checksum, now
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
 from laminar_delta.model.ids import check_ordering_number, check_u64
@@ -137,6 +137,8 @@ class Buffer:
             "ordinal": base.ordinal + 1,
         }
         rows = [{**common, **row} for row in (*self._changes(), *self._removals(base), head)]
+        for row in rows:
+            row["checksum"] = checksum(row)
         return pa.Table.from_pylist(rows, schema=SOURCE_CHECKPOINTS.schema)
 
     def _changes(self) -> Iterator[Row]:

@@ -8,12 +8,14 @@ A takeover raises it, so that also statements without a transaction identifier, 
 from __future__ import annotations
 
 import datetime as dt
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col, source, target
 from laminar_delta.engine.request import Merge, WhenMatched
@@ -22,7 +24,7 @@ from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
-    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Predicate
 
@@ -114,7 +116,11 @@ def min_confirmed(
 
 
 def raise_head(engine: Engine, taken: Generation, metadata: Mapping[str, object]) -> bool:
-    """Puts a generation into the head row, and its fence beside it, in one commit. False when it stands there, or a newer."""
+    """Puts a generation into the head row, and its fence beside it, in one commit. False when it stands there, or a newer.
+
+    Raises:
+        CorruptionError: There is no head row any more, although the log tells of one: its rows were lost, not never made.
+    """
     row: Row = dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
     row |= {
         "pipeline": taken.pipeline,
@@ -125,16 +131,14 @@ def raise_head(engine: Engine, taken: Generation, metadata: Mapping[str, object]
         "changed_at": now(),
         "changed_by": taken.owner,
     }
-    merge = Merge(
-        keys=KEYS,
-        scope=target("pipeline").eq(taken.pipeline),
-        when_matched=(
-            WhenMatched(
-                columns=("generation", "ordinal", "changed_at", "changed_by"),
-                condition=target("generation").lt(source("generation")),
-            ),
-        ),
+    row["checksum"] = checksum(row)
+    raised = WhenMatched(
+        columns=("generation", "ordinal", "changed_at", "changed_by"),
+        condition=target("generation").lt(source("generation")),
     )
+    merge = Merge(keys=KEYS, scope=target("pipeline").eq(taken.pipeline), when_matched=(raised,))
+    if taken.number > 1 and not _rows(Reading(engine), _head(taken.pipeline)):
+        _check_never_made(engine, taken.pipeline)
     rows = pa.Table.from_pylist([row], schema=SOURCE_CHECKPOINTS.schema)
     for _ in range(_TRIES):
         try:
@@ -159,11 +163,19 @@ def compare_and_set(pipeline: str, generation: int, ordinal: int) -> Merge:
         scope=target("pipeline").eq(pipeline),
         when_matched=(WhenMatched(delete=True, condition=gone & source("kind").ne(HEAD)), WhenMatched()),
         insert_condition=~gone,
-        guard=col("pipeline").eq(pipeline)
-        & col("kind").eq(HEAD)
-        & col("generation").eq(generation)
-        & col("ordinal").eq(ordinal),
+        guard=_head(pipeline) & col("generation").eq(generation) & col("ordinal").eq(ordinal),
     )
+
+
+def checksum(row: Row) -> int:
+    """Over what a row says of its source, query or configuration; in a form that SQL can compute too.
+
+    The generation is not in it: a takeover raises it without knowing the rest, and a wrong one lets nobody in.
+    """
+    position = None if row["position"] is None else row["position"].hex().upper()
+    config_hash = None if row["config_hash"] is None else int(row["config_hash"])
+    said = (row["kind"], row["source"], row["sequence"], position, config_hash)
+    return zlib.crc32("|".join("-" if part is None else str(part) for part in said).encode())
 
 
 def now() -> dt.datetime:
@@ -171,8 +183,27 @@ def now() -> dt.datetime:
     return dt.datetime.now(dt.timezone.utc)
 
 
+def _head(pipeline: str) -> Predicate:
+    return col("pipeline").eq(pipeline) & col("kind").eq(HEAD)
+
+
+def _check_never_made(engine: Engine, pipeline: str) -> None:
+    """Refuses to make a head row where there was one. A takeover that was cut off may never have made it."""
+    for entry in engine.history(SOURCE_CHECKPOINTS.name):
+        if entry.metadata.get("pipeline") == pipeline:
+            raise CorruptionError(
+                f"pipeline {pipeline!r} has lost its rows in {SOURCE_CHECKPOINTS.name!r}",
+                expected="a head row",
+                found=None,
+                next_step=f"Restore the table: version {entry.version} had them. Nothing was made in their place.",
+                details={"table": SOURCE_CHECKPOINTS.name, "version": entry.version},
+            )
+
+
 def _rows(reading: Reading, where: Predicate) -> list[Row]:
-    return reading.rows_despite_rot(SOURCE_CHECKPOINTS, where=where, exact=True, intact=lambda _: True)
+    return reading.rows_despite_rot(
+        SOURCE_CHECKPOINTS, where=where, exact=True, intact=lambda row: row["checksum"] == checksum(row)
+    )
 
 
 def _checkpoint(row: Row) -> SourceCheckpoint:

@@ -210,6 +210,7 @@ SOURCE_CHECKPOINTS = _spec(
         "sequence": NUMBER,
         "position": BYTES,
         "config_hash": WHOLE,
+        "checksum": NUMBER,
         "generation": NUMBER,
         "ordinal": NUMBER,
         "session_id": TEXT,

@@ -32,49 +32,67 @@ USING (
       coalesce(bool_or(kind = 'clear'), FALSE) AS cleared,
       max(config_hash) AS config_hash
     FROM staged
+  ),
+  changes AS (
+    SELECT
+      staged.kind,
+      staged.source,
+      -- A result sequence only ever rises, until a clear.
+      CASE
+        WHEN staged.kind = 'result' AND NOT asked.cleared
+        THEN greatest(staged.sequence, coalesce(there.sequence, staged.sequence))
+        ELSE staged.sequence
+      END AS sequence,
+      staged.position,
+      CAST(NULL AS DECIMAL(20, 0)) AS config_hash
+    FROM staged CROSS JOIN asked CROSS JOIN head
+    LEFT JOIN source_checkpoints AS there
+      ON there.pipeline = laminar_pipeline AND there.kind = staged.kind AND there.source = staged.source
+    WHERE staged.kind IN ('source', 'result')
+    UNION ALL
+    -- What a clear removes: rows without a sequence.
+    SELECT there.kind, there.source, CAST(NULL AS BIGINT), CAST(NULL AS BINARY), CAST(NULL AS DECIMAL(20, 0))
+    FROM source_checkpoints AS there CROSS JOIN asked CROSS JOIN head
+    LEFT ANTI JOIN staged ON there.kind = staged.kind AND there.source = staged.source
+    WHERE there.pipeline = laminar_pipeline AND there.kind <> 'head' AND asked.cleared
+    UNION ALL
+    SELECT
+      'head', '', CAST(NULL AS BIGINT), CAST(NULL AS BINARY),
+      coalesce(asked.config_hash, CASE WHEN asked.cleared THEN NULL ELSE head.config_hash END)
+    FROM head CROSS JOIN asked
+    WHERE asked.steps > 0
   )
   SELECT
-    staged.kind, staged.source, staged.sequence, staged.position,
-    CAST(NULL AS DECIMAL(20, 0)) AS config_hash,
-    asked.cleared
-  FROM staged CROSS JOIN asked CROSS JOIN head
-  WHERE staged.kind IN ('source', 'result')
-  UNION ALL
-  -- What a clear removes: rows without a sequence.
-  SELECT
-    there.kind, there.source, CAST(NULL AS BIGINT), CAST(NULL AS BINARY), CAST(NULL AS DECIMAL(20, 0)), asked.cleared
-  FROM source_checkpoints AS there CROSS JOIN asked CROSS JOIN head
-  LEFT ANTI JOIN staged ON there.kind = staged.kind AND there.source = staged.source
-  WHERE there.pipeline = laminar_pipeline AND there.kind <> 'head' AND asked.cleared
-  UNION ALL
-  SELECT
-    'head', '', CAST(NULL AS BIGINT), CAST(NULL AS BINARY),
-    coalesce(asked.config_hash, CASE WHEN asked.cleared THEN NULL ELSE head.config_hash END),
-    asked.cleared
-  FROM head CROSS JOIN asked
-  WHERE asked.steps > 0
+    *,
+    crc32(concat_ws(
+      '|',
+      kind,
+      source,
+      coalesce(CAST(sequence AS STRING), '-'),
+      coalesce(hex(position), '-'),
+      coalesce(CAST(config_hash AS STRING), '-')
+    )) AS checksum
+  FROM changes
 ) AS source
 ON target.pipeline = laminar_pipeline AND target.kind = source.kind AND target.source = source.source
 WHEN MATCHED AND source.kind = 'head' THEN UPDATE SET
   config_hash = source.config_hash,
+  checksum = source.checksum,
   ordinal = target.ordinal + 1,
   session_id = laminar_session,
   changed_at = current_timestamp(),
   changed_by = laminar_owner
 WHEN MATCHED AND source.sequence IS NULL THEN DELETE
 WHEN MATCHED THEN UPDATE SET
-  -- A result sequence only ever rises, until a clear.
-  sequence = CASE
-    WHEN source.kind = 'result' AND NOT source.cleared THEN greatest(source.sequence, target.sequence)
-    ELSE source.sequence
-  END,
+  sequence = source.sequence,
   position = source.position,
+  checksum = source.checksum,
   session_id = laminar_session,
   changed_at = current_timestamp(),
   changed_by = laminar_owner
 WHEN NOT MATCHED AND source.sequence IS NOT NULL THEN
-  INSERT (pipeline, kind, source, sequence, position, session_id, changed_at, changed_by)
+  INSERT (pipeline, kind, source, sequence, position, checksum, session_id, changed_at, changed_by)
   VALUES (
-    laminar_pipeline, source.kind, source.source, source.sequence, source.position,
+    laminar_pipeline, source.kind, source.source, source.sequence, source.position, source.checksum,
     laminar_session, current_timestamp(), laminar_owner
   );

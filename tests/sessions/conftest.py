@@ -42,3 +42,12 @@ def open_store(open_again: Opener, pipeline: str) -> StoreOpener:
 @pytest.fixture
 def store(open_store: StoreOpener) -> ld.SourceCheckpointStore:
     return open_store()
+
+
+@pytest.fixture
+def persistent_store(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> ld.SourceCheckpointStore:
+    """A store that says it is persistent, so that the rules for such stores are held against every engine."""
+    monkeypatch.setattr(type(catalog.engine), "persistent", True)
+    return store

@@ -15,7 +15,10 @@ from tests.stores.support import overwrite
 from tests.support.faults import failing_merges
 
 
-def test_a_row_changed_by_hand_is_noticed(store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str) -> None:
+def test_a_row_changed_by_hand_is_noticed(
+    persistent_store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    store = persistent_store
     with store.session() as s:
         s.stage("kafka", 7, b"seven")
         s.write_config_hash(5)
@@ -27,7 +30,7 @@ def test_a_row_changed_by_hand_is_noticed(store: ld.SourceCheckpointStore, catal
     ):
         version = catalog.engine.version(SOURCE_CHECKPOINTS.name)
         overwrite(catalog, SOURCE_CHECKPOINTS, col("pipeline").eq(pipeline) & where, change)
-        for read in reads[: 3 if store.is_persistent() else 2]:
+        for read in reads:
             with pytest.raises(CorruptionError, match="not as they were written"):
                 read()
         catalog.engine.restore(SOURCE_CHECKPOINTS.name, version)
@@ -35,14 +38,15 @@ def test_a_row_changed_by_hand_is_noticed(store: ld.SourceCheckpointStore, catal
 
 
 def test_a_head_row_that_is_gone_is_no_fresh_start(
-    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
+    persistent_store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
 ) -> None:
+    store = persistent_store
     store.stage_checkpoint("kafka", 7)
     catalog.engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline) & col("kind").eq("head"))
     with pytest.raises(CorruptionError, match="0 head rows"):
         store.read_all_checkpoints()
     with pytest.raises(CorruptionError, match="has lost its rows"):
-        open_store().start(5) if store.is_persistent() else open_store().session()
+        open_store().start(5)
 
 
 def test_rows_that_are_gone_are_no_fresh_start(

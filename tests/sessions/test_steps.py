@@ -15,13 +15,13 @@ from tests.sessions.support import StoreOpener, at, commits
 def test_a_table_is_staged_as_its_rows_say(store: ld.SourceCheckpointStore) -> None:
     rows = pa.table(
         {
-            "source": ["a", "b", "a", "c", "c"],
-            "sequence": [1, 2, 3, 4, 4],
-            "position": [b"late", b"", None, None, b"same"],
+            "source": ["a", "b", "a", "c", "c", "a", "c"],
+            "sequence": [1, 2, 3, 4, 4, 2, 4],
+            "position": [b"early", b"", None, None, b"same", b"late", b"name"],
         }
     )
     with store.session() as s:
-        assert s.stage_table(rows) == 5
+        assert s.stage_table(rows) == 7
         # The highest sequence counts, then the highest position, in whatever order they come.
         assert s.read_all() == {"a": at(3), "b": at(2, b""), "c": at(4, b"same")}
     assert store.read_all_checkpoints() == {"a": at(3), "b": at(2, b""), "c": at(4, b"same")}

@@ -1,9 +1,12 @@
 """The statements for notebooks, run as they are shipped: the same rows as the Python API, and no row for a fenced writer."""
 
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.session_sql import session_sql
@@ -70,8 +73,6 @@ class Notebook:
     def stage(self, steps: list[dict[str, Any]]) -> None:
         columns = "kind string, source string, sequence bigint, position binary, config_hash decimal(20,0)"
         names = ("kind", "source", "sequence", "position", "config_hash")
-        from decimal import Decimal
-
         rows = [
             tuple(Decimal(step[n]) if n == "config_hash" and n in step else step.get(n) for n in names)
             for step in steps
@@ -172,9 +173,56 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     assert successor.read_all_checkpoints() == {"kafka": at(2), "files": at(2)}
 
 
-def test_rows_that_are_no_steps_are_refused_by_the_statement(notebook: Notebook) -> None:
-    from pyspark.errors import PySparkException
+@pytest.mark.soak
+def test_of_statements_that_race_exactly_one_commits(
+    spark: "SparkSession", catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    """No lock and no transaction identifier: only the head row keeps them apart."""
+    store = SourceCheckpointStore(catalog, "raced")
+    rivals = [notebook, *(Notebook(spark, "session_statements") for _ in range(2))]
+    for rival in rivals:
+        rival.set(pipeline="raced", generation=store.take_generation(), owner="notebook")
+    for turn in range(1, 5):
+        for number, rival in enumerate(rivals):
+            rival.run("session_begin")
+            # Sources of their own, so that only the head row is the same.
+            rival.stage([{"kind": "source", "source": f"rival {number}", "sequence": turn}])
+        before = store.read_all_checkpoints()
+        with ThreadPoolExecutor(len(rivals)) as pool:
+            told = list(pool.map(_commit_or_conflict, rivals))
+        assert sum(told) == 1
+        assert store.read_all_checkpoints() == {**before, f"rival {told.index(True)}": at(turn)}
+        assert raw(catalog, "raced")["head", ""]["ordinal"] == turn
 
+
+@pytest.mark.soak
+def test_a_statement_beside_a_takeover_comes_before_it_or_not_at_all(catalog: ld.Catalog, notebook: Notebook) -> None:
+    for turn in range(1, 5):
+        zombie, successor = (SourceCheckpointStore(catalog, "taken") for _ in range(2))
+        notebook.set(pipeline="taken", generation=zombie.take_generation(), owner="zombie")
+        notebook.run("session_begin")
+        notebook.stage([{"kind": "source", "source": "kafka", "sequence": turn}])
+        before = successor.read_all_checkpoints()
+        with ThreadPoolExecutor(2) as pool:
+            told = pool.submit(_commit_or_conflict, notebook)
+            taking = pool.submit(successor.take_generation)
+            taking.result()
+            found = successor.read_all_checkpoints()
+        assert found == successor.read_all_checkpoints() == ({"kafka": at(turn)} if told.result() else before)
+
+
+def _commit_or_conflict(notebook: Notebook) -> bool:
+    """Whether the statement committed; a statement that another one disturbed says so."""
+    try:
+        (counts,) = notebook.run("session_commit")
+    except PySparkException as error:
+        if "CONCURRENT" not in str(error):
+            raise
+        return False
+    return bool(counts["num_affected_rows"])
+
+
+def test_rows_that_are_no_steps_are_refused_by_the_statement(notebook: Notebook) -> None:
     notebook.set(pipeline="refused", generation=1, owner="notebook")
     notebook.run("session_begin")
     wrong: list[tuple[dict[str, Any], str]] = [

@@ -7,13 +7,15 @@ given up can be removed; an attempt whose outcome is unknown is settled before a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.attempt import Attempt, Part, children_of
+from laminar_delta.catalog.attempt import Attempt, Part, children_of, shared_metadata
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.digest import row_digest
@@ -25,8 +27,7 @@ from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.rows import Lineage
     from laminar_delta.engine.base import Commit, Engine
@@ -127,6 +128,45 @@ class Committer:
                 )
             return self.born(birth, made)
 
+    def commit_all(
+        self, saves: Sequence[tuple[Attempt, BulkSave, Sequence[Part]]], *, reason: str | None = None
+    ) -> int | None:
+        """Commits several attempts at once, as one: all of their checkpoints are born, or none. See `bulk.save_all`.
+
+        Raises:
+            ConflictError: One of the ids is committed, or was.
+        """
+        attempts = [attempt for attempt, _, _ in saves]
+        with self.turn():
+            self._check_new(attempt.checkpoint_id for attempt in attempts)
+            self._ordinal += 1
+            rows = sealed(
+                (
+                    save.manifest,
+                    SaveContext(
+                        pipeline=self.held.pipeline,
+                        attempt_id=attempt.attempt_id,
+                        generation=self.held.number,
+                        ordinal=self._ordinal,
+                        external_id=save.external_id,
+                        vnode_count=self._vnode_count if save.vnode_count is None else save.vnode_count,
+                        children=tuple(children_of(parts)),
+                    ),
+                )
+                for attempt, save, parts in saves
+            )
+            highest = max(attempts, key=lambda attempt: attempt.checkpoint_id)
+            birth = Birth(attempt=highest, row=rows, fence=self.held.fence(self._ordinal))
+            with self.outcome_noted(birth):
+                made = self._engine.append(
+                    MANIFESTS.name,
+                    rows,
+                    fences=[birth.fence],
+                    metadata={**shared_metadata("save", attempts), "reason": reason},
+                    key={"pipeline": self.held.pipeline, "attempt_id": highest.attempt_id},
+                )
+            return self.born(birth, made).version
+
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Within: this pipeline's next ordinal is nobody else's."""
@@ -172,9 +212,7 @@ class Committer:
             lineage=lineage,
             children=(*children_of(parts), *(lineage.children if lineage is not None else ())),
         )
-        row = manifest_table([(manifest, context)])
-        digest = row_digest(row.to_pylist()[0], without=["content_digest"])
-        row = manifest_table([(manifest, replace(context, content_digest=digest))])
+        row = sealed([(manifest, context)])
         return Birth(attempt=attempt, row=row, fence=self.held.fence(self._ordinal))
 
     @contextmanager
@@ -233,6 +271,22 @@ class Committer:
             )
         return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
 
+    def _check_new(self, checkpoint_ids: Iterable[int]) -> None:
+        """Raises `ConflictError` when one of several ids was ever committed: one look for all of them."""
+        numbers = [number for number in checkpoint_ids if number <= self._highest_id]
+        if not numbers:
+            return
+        where = col("pipeline").eq(self.held.pipeline) & col("checkpoint_id").is_in(numbers)
+        taken = sorted(row["checkpoint_id"] for row in self.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id"]))
+        if taken:
+            raise ConflictError(
+                f"checkpoint {taken[0]} of pipeline {self.held.pipeline!r} is committed", expected="new ids", found=taken
+            )
+        removed = standing(self.reading, self.held.pipeline).removed
+        for number in numbers:
+            if number in removed:
+                self._check_not_removed(number)
+
     def _check_not_removed(self, checkpoint_id: int) -> None:
         if checkpoint_id in standing(self.reading, self.held.pipeline).removed:
             raise ConflictError(
@@ -245,6 +299,13 @@ class Committer:
     def _note_id(self, checkpoint_id: int) -> None:
         self._highest_id = max(self._highest_id, checkpoint_id)
         self._next_id = max(self._next_id, checkpoint_id + 1)
+
+
+def sealed(rows: Iterable[tuple[CheckpointManifest, SaveContext]]) -> pa.Table:
+    """Manifest rows, each with the digest of its content."""
+    table = manifest_table(rows)
+    digests = [row_digest(row, without=["content_digest"]) for row in table.to_pylist()]
+    return table.set_column(table.column_names.index("content_digest"), "content_digest", pa.array(digests, pa.string()))
 
 
 def _highest_id(reading: Reading, pipeline: str) -> int:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import children_of, stage_offsets
 from laminar_delta.catalog.chunks import cut
+from laminar_delta.catalog.comparing import check_same, news
 from laminar_delta.catalog.sidecar import SIDECAR, stage_sidecar
 from laminar_delta.codec import xxh3_hex
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model import check_ordering_number
-from laminar_delta.stores.comparing import check_same, news
 from laminar_delta.stores.resuming import StartingPoint
 
 if TYPE_CHECKING:

@@ -1,0 +1,120 @@
+"""What of a source a catalog has already, read once and in bulk: so that an import can go on where it was."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.checkpoints import current_statuses
+from laminar_delta.catalog.comparing import check_same, news
+from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError, LaminarDeltaError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.pipeline import Pipeline
+    from laminar_delta.catalog.reading import Row
+    from laminar_delta.interop.source import Candidate, ForeignCheckpoint
+    from laminar_delta.model import SinkCommitStatus
+
+
+@dataclass(slots=True)
+class Known:
+    """The checkpoints of a pipeline, retired ones included: they were brought in once, and somebody let go of them."""
+
+    pipeline: Pipeline
+    rows: dict[int, Row] = field(default_factory=dict)
+    by_external: dict[str, int] = field(default_factory=dict)
+    _offsets: dict[str, list[Row]] = field(default_factory=dict)
+    _sizes: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Known:
+        """Reads what there is: a scan of each table, however many checkpoints there are."""
+        known = cls(pipeline)
+        own = col("pipeline").eq(pipeline.name)
+        for row in pipeline.reading.rows(MANIFESTS, where=own):
+            known.rows[row["checkpoint_id"]] = row
+            if row["external_id"] is not None:
+                known.by_external[row["external_id"]] = row["checkpoint_id"]
+        if known.rows:
+            for row in pipeline.reading.rows(SOURCE_OFFSETS, where=own):
+                known._offsets.setdefault(row["attempt_id"], []).append(row)
+            columns = ["attempt_id", "part_id", "operator", "partition", "raw_length"]
+            for row in pipeline.reading.rows(OPERATOR_SNAPSHOTS, where=own, columns=columns):
+                sizes = known._sizes.setdefault(row["attempt_id"], {})
+                key = row["operator"], row["partition"]
+                sizes[key] = sizes.get(key, 0) + row["raw_length"]
+        return known
+
+    def number_of(self, candidate: Candidate) -> int | None:
+        """The id under which a checkpoint of a source is here; None when it is not."""
+        if candidate.external_id is not None:
+            return self.by_external.get(candidate.external_id)
+        return candidate.number if candidate.number in self.rows else None
+
+    def difference(self, number: int, found: ForeignCheckpoint) -> str | None:
+        """What a checkpoint of a source has that the one here has not; None when they are the same.
+
+        State is compared by its length, and by the checksum the manifest states: bytes that were verified once are not read
+        again. What an update of the manifest drops or adds (checksum, statuses) is no difference.
+        """
+        row = self.rows[number]
+        assert found.manifest is not None
+        try:
+            stored = manifest_from_rows(row, self._offsets.get(row["attempt_id"], []))
+            check_same(self.pipeline.name, found.manifest, stored)
+        except ConflictError as error:
+            return error.message
+        except LaminarDeltaError as error:
+            return f"what is here cannot be read: {error.message}"
+        if found.candidate.external_id != row["external_id"]:
+            return f"checkpoint {number} is {row['external_id'] or 'one of the pipeline itself'} here"
+        sizes = {key: state.size for key, state in found.states.items()}
+        stored_sizes = self._sizes.get(row["attempt_id"], {})
+        if sizes != stored_sizes:
+            return f"its state has {sum(sizes.values())} bytes, here it has {sum(stored_sizes.values())}"
+        return None
+
+    def newer_statuses(self, number: int, found: ForeignCheckpoint) -> dict[str, SinkCommitStatus]:
+        """Statuses of sinks that went on in the source since the checkpoint was brought in."""
+        assert found.manifest is not None
+        row = self.rows[number]
+        given = found.manifest.sink_commit_statuses
+        saved = {sink["name"]: sink["status"] for sink in row["sinks"]}
+        if all(saved.get(name) == status.kind.value for name, status in given.items()):
+            return {}
+        return news(given, current_statuses(self.pipeline.reading, row))
+
+
+class Numbering:
+    """Gives ids, in the order of the source, to checkpoints that have none."""
+
+    def __init__(self, candidates: Sequence[Candidate], known: Known) -> None:
+        own = {known.by_external[c.external_id] for c in candidates if c.external_id in known.by_external}
+        foreign = known.rows.keys() - own
+        # Above all there is; in a later run, above what was there when the first numbers were given.
+        last = max((number for number in foreign if not own or number < min(own)), default=0)
+        self.given: dict[str, int | None] = {}
+        """By name; None where no number is left between the neighbours that have theirs already."""
+        following = deque(sorted(own))
+        for candidate in candidates:
+            number = known.by_external.get(candidate.external_id or "")
+            if number is not None:
+                last = number
+            else:
+                number = self._next(last, foreign, following)
+                last = number or last
+            while following and following[0] <= last:
+                following.popleft()
+            self.given[candidate.name] = number
+
+    @staticmethod
+    def _next(last: int, foreign: Set[int], following: deque[int]) -> int | None:
+        number = last + 1
+        while number in foreign:
+            number += 1
+        return None if following and number >= following[0] else number

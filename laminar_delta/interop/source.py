@@ -1,0 +1,148 @@
+"""What every kind of foreign source comes down to: checkpoints by name, each read and verified when it is its turn."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from laminar_delta.errors import CorruptionError
+from laminar_delta.model import Finding, Severity
+
+if TYPE_CHECKING:
+    from laminar_delta.interop.place import Place
+    from laminar_delta.model import CheckpointManifest
+
+KEPT_BYTES = 1 << 20
+"""State up to this size stays in memory between verifying and saving; a larger one is read a second time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignState:
+    """A file with state that was read once and verified."""
+
+    place: Place
+    path: str
+    size: int
+    sha256: str
+    data: bytes | None = None
+    """The bytes, when they are few."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes again. Raises `CorruptionError` in the end when they are no longer the ones that were verified."""
+        if self.data is not None:
+            yield self.data
+            return
+        digest = hashlib.sha256()
+        for piece in self.place.stream(self.path):
+            digest.update(piece)
+            yield piece
+        if digest.hexdigest() != self.sha256:
+            raise CorruptionError(
+                f"{self.path} changed while it was read", expected=self.sha256, found=digest.hexdigest()
+            )
+
+
+def take_state(place: Place, path: str) -> ForeignState:
+    """Reads a file with state to its end. Raises like `Place.stream`."""
+    digest, size, kept = hashlib.sha256(), 0, bytearray()
+    for piece in place.stream(path):
+        digest.update(piece)
+        size += len(piece)
+        if size <= KEPT_BYTES:
+            kept += piece
+    data = bytes(kept) if size <= KEPT_BYTES else None
+    return ForeignState(place=place, path=path, size=size, sha256=digest.hexdigest(), data=data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A checkpoint that a source lists, not yet read."""
+
+    name: str
+    """What the source calls it."""
+    number: int | None = None
+    """Its id, where the source numbers its checkpoints; otherwise the importer gives one, in order."""
+    external_id: str | None = None
+    """Its id in the source, where that is no number."""
+
+    @property
+    def label(self) -> str:
+        """What reports call it: its number, where the source has numbers."""
+        return self.name if self.number is None or self.external_id is not None else str(self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignCheckpoint:
+    """A checkpoint as it was read. Problems are data; only a place that cannot be read at all raises."""
+
+    candidate: Candidate
+    manifest: CheckpointManifest | None = None
+    """Under its own id, or 0 where the importer gives one; None when it cannot be read."""
+    states: Mapping[tuple[str, int], ForeignState] = field(default_factory=dict)
+    vnode_count: int | None = None
+    parent: str | None = None
+    """The external id of the checkpoint its deltas are against."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing found speaks against using it."""
+        return self.manifest is not None and not any(finding.is_fatal for finding in self.findings)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The findings in words."""
+        return tuple(finding.message for finding in self.findings)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state in files of their own."""
+        return sum(state.size for state in self.states.values())
+
+
+class Source(ABC):
+    """A tree of checkpoints that some other system wrote."""
+
+    kind: ClassVar[str]
+    batches: Sequence[str] = ()
+    """Files with LCB1 batches beside the checkpoints."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    @abstractmethod
+    def candidates(self) -> list[Candidate]:
+        """The checkpoints there are, ascending, by their names alone."""
+
+    @abstractmethod
+    def read(self, candidate: Candidate) -> ForeignCheckpoint:
+        """One checkpoint, verified."""
+
+    def assume(self, external_ids: Iterable[str]) -> None:
+        """Told which of its checkpoints a catalog has already."""
+        self.assumed = frozenset(external_ids)
+
+    def pointer(self) -> str | None:
+        """What the source's own latest pointer says; recovery does not depend on it."""
+        return None
+
+    def details(self) -> Mapping[str, object]:
+        """What else to tell of the source."""
+        return {}
+
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on what was read so far."""
+        return ()
+
+
+def fatal(code: str, message: str) -> Finding:
+    """A finding that makes a checkpoint unusable."""
+    return Finding(severity=Severity.FATAL, code=code, message=message)
+
+
+def warning(code: str, message: str) -> Finding:
+    """A finding that does not."""
+    return Finding(severity=Severity.WARNING, code=code, message=message)

@@ -1,0 +1,131 @@
+"""Writing files so that each is there whole or not at all, on any Arrow filesystem.
+
+On a local disk a file is written under a temporary name, flushed, renamed, and its directory flushed: the way LaminarDB's
+own store does it. On an object store a file appears when its upload is complete. A file that is there already with the
+same bytes is left alone, so that what was interrupted can be run again; one with other bytes is never replaced, except
+for pointers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyarrow.fs import FileType
+
+from laminar_delta.engine.local.durability import fsync_path, make_directory
+from laminar_delta.errors import ConflictError, StorageError
+
+if TYPE_CHECKING:
+    from laminar_delta.interop.place import Place
+
+TEMPORARY = ".tmp"
+
+
+@dataclass(slots=True)
+class Output:
+    """A tree being written."""
+
+    place: Place
+    dry_run: bool = False
+    """Only count."""
+    written: int = 0
+    unchanged: int = 0
+
+    def write(self, name: str, pieces: Iterable[bytes], *, sha256: str, replace: bool = False) -> None:
+        """Writes a file.
+
+        Args:
+            name: Below the place.
+            pieces: Its content; not read when the file is there already.
+            sha256: Of the content, to tell.
+            replace: Also over a file with other content: for pointers.
+
+        Raises:
+            ConflictError: It is there with other content.
+        """
+        there = self._digest(name)
+        if there == sha256:
+            self.unchanged += 1
+            return
+        if there is not None and not replace:
+            raise ConflictError(
+                f"{self.place.path(name)} is there with other content",
+                expected=sha256,
+                found=there,
+                next_step="Name an empty directory, or the one this pipeline was written to before.",
+            )
+        self.written += 1
+        if not self.dry_run:
+            with _translated(name):
+                self._put(name, pieces)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes a file unless there is one; whether it did. Of several on one local disk exactly one does."""
+        root = self.place.local_root
+        with _translated(name):
+            if root is None:
+                if self.place.filesystem.get_file_info(self.place.path(name)).type != FileType.NotFound:
+                    return False
+                self._put(name, [data])
+                return True
+            target = root / name
+            fresh = self._temporary(target, [data])
+            try:
+                os.link(fresh, target)
+            except FileExistsError:
+                return False
+            finally:
+                fresh.unlink()
+                fsync_path(target.parent)
+            return True
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
+        root = self.place.local_root
+        if root is not None:
+            target = root / name
+            self._temporary(target, pieces).replace(target)
+            fsync_path(target.parent)
+            return
+        path = self.place.path(name)
+        # Object stores have no directories; filesystems do, and want them first.
+        self.place.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+        with self.place.filesystem.open_output_stream(path) as stream:
+            for piece in pieces:
+                stream.write(piece)
+
+    def _temporary(self, target: Path, pieces: Iterable[bytes]) -> Path:
+        """The content under a name of this process's own beside the target, flushed."""
+        make_directory(target.parent)
+        fresh = target.with_name(f"{target.name}.{os.getpid()}{TEMPORARY}")
+        try:
+            with fresh.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        return fresh
+
+    def _digest(self, name: str) -> str | None:
+        if self.place.size(name) is None:
+            return None
+        digest = hashlib.sha256()
+        for piece in self.place.stream(name):
+            digest.update(piece)
+        return digest.hexdigest()
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{name} cannot be written: {error}") from error

@@ -7,6 +7,7 @@ visible as long as its epoch is: from the flush on, until every checkpoint of th
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -147,21 +148,6 @@ class StateBatches:
             expected=(epoch, key),
         )
 
-    def remove_retired(self, *, owner: str) -> list[int]:
-        """Removes the rows of epochs whose checkpoints are all retired; for maintenance, before it removes their manifests.
-
-        Returns:
-            The epochs removed.
-        """
-        there = {row["epoch"] for row in self.pipeline.reading.rows(STATE_BATCHES, where=self._own, columns=["epoch"])}
-        gone = sorted(there & self._retired_epochs())
-        if gone:
-            metadata = {"operation": "remove-batches", "pipeline": self.pipeline.name, "epochs": gone, "owner": owner}
-            self.pipeline.reading.engine.delete(
-                STATE_BATCHES.name, self._own & col("epoch").is_in(gone), metadata=metadata
-            )
-        return gone
-
     @property
     def _own(self) -> Predicate:
         return col("pipeline").eq(self.pipeline.name)
@@ -179,11 +165,16 @@ class StateBatches:
     def _retired_epochs(self) -> set[int]:
         """Epochs that have checkpoints, all of them retired."""
         retired = standing(self.pipeline.reading, self.pipeline.name).retired
-        if not retired:
-            return set()
-        rows = self.pipeline.reading.rows(MANIFESTS, where=self._own, columns=["checkpoint_id", "epoch"])
-        kept = {row["epoch"] for row in rows if row["checkpoint_id"] not in retired}
-        return {row["epoch"] for row in rows} - kept
+        return epochs_of_only(self.pipeline.reading, self.pipeline.name, retired)
+
+
+def epochs_of_only(reading: Reading, pipeline: str, checkpoint_ids: Set[int]) -> set[int]:
+    """The epochs of some checkpoints that no other checkpoint has."""
+    if not checkpoint_ids:
+        return set()
+    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=["checkpoint_id", "epoch"])
+    others = {row["epoch"] for row in rows if row["checkpoint_id"] not in checkpoint_ids}
+    return {row["epoch"] for row in rows} - others
 
 
 def _decoded(row: Row) -> list[BatchEntry]:

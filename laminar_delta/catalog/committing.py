@@ -277,10 +277,14 @@ class Committer:
         if not numbers:
             return
         where = col("pipeline").eq(self.held.pipeline) & col("checkpoint_id").is_in(numbers)
-        taken = sorted(row["checkpoint_id"] for row in self.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id"]))
+        taken = sorted(
+            row["checkpoint_id"] for row in self.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id"])
+        )
         if taken:
             raise ConflictError(
-                f"checkpoint {taken[0]} of pipeline {self.held.pipeline!r} is committed", expected="new ids", found=taken
+                f"checkpoint {taken[0]} of pipeline {self.held.pipeline!r} is committed",
+                expected="new ids",
+                found=taken,
             )
         removed = standing(self.reading, self.held.pipeline).removed
         for number in numbers:
@@ -305,7 +309,9 @@ def sealed(rows: Iterable[tuple[CheckpointManifest, SaveContext]]) -> pa.Table:
     """Manifest rows, each with the digest of its content."""
     table = manifest_table(rows)
     digests = [row_digest(row, without=["content_digest"]) for row in table.to_pylist()]
-    return table.set_column(table.column_names.index("content_digest"), "content_digest", pa.array(digests, pa.string()))
+    return table.set_column(
+        table.column_names.index("content_digest"), "content_digest", pa.array(digests, pa.string())
+    )
 
 
 def _highest_id(reading: Reading, pipeline: str) -> int:

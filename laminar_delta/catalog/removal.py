@@ -11,10 +11,18 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.batches import epochs_of_only
 from laminar_delta.catalog.decisions import REMOVED, Decision, Standing, decide, standing
 from laminar_delta.catalog.needs import needed
 from laminar_delta.catalog.reading import Reading
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SINK_STATUSES, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import (
+    MANIFESTS,
+    OPERATOR_DELTAS,
+    OPERATOR_SNAPSHOTS,
+    SINK_STATUSES,
+    SOURCE_OFFSETS,
+    STATE_BATCHES,
+)
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
 
@@ -67,6 +75,7 @@ def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner:
         return ()
     removed: set[int] = set()
     of_pipeline = col("pipeline").eq(pipeline)
+    _remove_batches(engine, pipeline, gone, owner)
     for spec in ORDER:
         present = {row["checkpoint_id"] for row in reading.rows(spec, where=of_pipeline, columns=["checkpoint_id"])}
         left = sorted(gone & present)
@@ -75,6 +84,16 @@ def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner:
             delete_rows(engine, spec, of_pipeline & col("checkpoint_id").is_in(batch), metadata=metadata)
         removed.update(left)
     return tuple(sorted(removed))
+
+
+def _remove_batches(engine: Engine, pipeline: str, gone: frozenset[int], owner: str) -> None:
+    """Batches of state blobs belong to an epoch, and go with its last checkpoint: while its manifest row still tells."""
+    reading, of_pipeline = Reading(engine), col("pipeline").eq(pipeline)
+    present = {row["epoch"] for row in reading.rows(STATE_BATCHES, where=of_pipeline, columns=["epoch"])}
+    left = sorted(present & epochs_of_only(reading, pipeline, gone)) if present else []
+    metadata = {"operation": "remove", "pipeline": pipeline, "epochs": left, "owner": owner}
+    for batch in batches(left):
+        delete_rows(engine, STATE_BATCHES, of_pipeline & col("epoch").is_in(batch), metadata=metadata)
 
 
 def batches(numbers: list[int]) -> Iterable[list[int]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.generations import current
+from laminar_delta.catalog.needs import restore_needed
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.rows import SaveContext, manifest_table, offsets_table
 from laminar_delta.errors import InvalidInputError
@@ -108,6 +109,7 @@ class _Run:
     notes: list[str] = field(default_factory=list)
     _waiting: list[BulkSave] = field(default_factory=list)
     _waiting_bytes: int = 0
+    _need_parents: bool = False
 
     def walk(self, writer: Writer | None, progress: Progress | None) -> None:
         """Takes the checkpoints in order."""
@@ -122,6 +124,9 @@ class _Run:
                 progress(done, len(candidates))
             self._take(writer, known, candidate, numbers, ids)
         self._flush(writer)
+        if writer is not None and self._need_parents:
+            # A parent that is here, but was retired, is needed again.
+            restore_needed(self.catalog.engine, self.pipeline, owner=writer.held.owner)
         self.batches += bring_in_batches(self.source, self.catalog, self.pipeline, self.skipped, dry_run=self.dry_run)
         self.notes.extend(self.source.notes())
         if progress is not None:
@@ -169,12 +174,15 @@ class _Run:
             self._compare(writer, known, there, found)
             return
         problem = self._problem(found.manifest)
+        if number in known.removed:
+            problem = f"checkpoint {number} was here before, and was removed for good"
         if problem is not None:
             self._skip(candidate, problem)
             return
         if candidate.external_id is not None:
             ids[candidate.external_id] = number
         self.imported.append(number)
+        self._need_parents |= parent is not None
         self.state_bytes += found.state_bytes
         self.notes.extend(f"checkpoint {candidate.label}: {problem}" for problem in found.problems)
         self._add(writer, found)
@@ -197,7 +205,7 @@ class _Run:
         context = SaveContext(pipeline=self.pipeline, attempt_id="")
         try:
             manifest_table([(manifest, context)])
-            offsets_table(manifest, context, "")
+            offsets_table(manifest, context)
         except InvalidInputError as error:
             return error.message
         return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import current_statuses
 from laminar_delta.catalog.comparing import check_same, news
+from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, LaminarDeltaError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.pipeline import Pipeline
     from laminar_delta.catalog.reading import Row
     from laminar_delta.interop.source import Candidate, ForeignCheckpoint
-    from laminar_delta.model import SinkCommitStatus
+    from laminar_delta.model import CheckpointManifest, SinkCommitStatus
 
 
 @dataclass(slots=True)
@@ -28,13 +29,15 @@ class Known:
     pipeline: Pipeline
     rows: dict[int, Row] = field(default_factory=dict)
     by_external: dict[str, int] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+    """Ids that were used, and whose rows maintenance removed: they are never used again."""
     _offsets: dict[str, list[Row]] = field(default_factory=dict)
     _sizes: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Known:
         """Reads what there is: a scan of each table, however many checkpoints there are."""
-        known = cls(pipeline)
+        known = cls(pipeline, removed=standing(pipeline.reading, pipeline.name).removed)
         own = col("pipeline").eq(pipeline.name)
         for row in pipeline.reading.rows(MANIFESTS, where=own):
             known.rows[row["checkpoint_id"]] = row
@@ -66,7 +69,7 @@ class Known:
         assert found.manifest is not None
         try:
             stored = manifest_from_rows(row, self._offsets.get(row["attempt_id"], []))
-            check_same(self.pipeline.name, found.manifest, stored)
+            check_same(self.pipeline.name, _without_passing(found, stored), stored)
         except ConflictError as error:
             return error.message
         except LaminarDeltaError as error:
@@ -88,6 +91,16 @@ class Known:
         if all(saved.get(name) == status.kind.value for name, status in given.items()):
             return {}
         return news(given, current_statuses(self.pipeline.reading, row))
+
+
+def _without_passing(found: ForeignCheckpoint, stored: CheckpointManifest) -> CheckpointManifest:
+    """The manifest found, with what passes as it was when the checkpoint was brought in."""
+    assert found.manifest is not None
+    if not found.passing:
+        return found.manifest
+    lasting = {name: state for name, state in found.manifest.operator_states.items() if name not in found.passing}
+    past = {name: state for name, state in stored.operator_states.items() if name in found.passing}
+    return replace(found.manifest, operator_states={**lasting, **past}, size_bytes=stored.size_bytes)
 
 
 class Numbering:

@@ -86,6 +86,10 @@ class ForeignCheckpoint:
     parent: str | None = None
     """The external id of the checkpoint its deltas are against."""
     findings: tuple[Finding, ...] = ()
+    passing: frozenset[str] = frozenset()
+    """Operator entries that tell of the source as it is now, such as a list of files: no difference when they change."""
+    listed_bytes: int = 0
+    """Of state that is listed and not taken."""
 
     @property
     def usable(self) -> bool:
@@ -99,8 +103,8 @@ class ForeignCheckpoint:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of state in files of their own."""
-        return sum(state.size for state in self.states.values())
+        """Bytes of state in files of their own, taken or listed."""
+        return sum(state.size for state in self.states.values()) + self.listed_bytes
 
 
 class Source(ABC):

@@ -23,6 +23,12 @@ from laminar_delta.model.rules import IntRange
 DOCUMENT = "__spark__"
 """The operator name under which the batch's log entries are kept as they were; reserved."""
 
+LISTING = f"{DOCUMENT}/state"
+"""The same for the list of its state files; Spark removes old ones, so it is only what there was when it was read."""
+
+LONGEST_SOURCE_LOG = 1 << 20
+"""Bytes of a source's own log entry that are kept with a batch."""
+
 _BATCHES = IntRange(0, 2**63 - 2)
 
 
@@ -60,11 +66,17 @@ class SparkSource(Source):
             return ForeignCheckpoint(candidate=candidate, findings=(fatal("not-committed", message),))
         except LaminarDeltaError as error:
             return ForeignCheckpoint(candidate=candidate, findings=(fatal("log-unreadable", error.message),))
-        return ForeignCheckpoint(candidate=candidate, manifest=manifest)
+        return ForeignCheckpoint(
+            candidate=candidate, manifest=manifest, passing=frozenset({LISTING}), listed_bytes=manifest.size_bytes
+        )
 
     def details(self) -> Mapping[str, object]:
         """See `Source.details`: the query, its sources and its state."""
-        sources = [entry.name for entry in self.place.entries("sources") if entry.is_directory]
+        sources = {
+            entry.name: len(self.place.entries(f"sources/{entry.name}"))
+            for entry in self.place.entries("sources")
+            if entry.is_directory
+        }
         return {"query_id": self._query[0], "sources": sources, "state": self._state.operators}
 
     def notes(self) -> tuple[str, ...]:
@@ -82,9 +94,11 @@ class SparkSource(Source):
                 )
         # A batch reads version n of the state and writes n+1.
         files = self._state.versions.get(batch + 1, [])
-        states = {DOCUMENT: _inline({"offsets": planned.decode(), "commit": committed.decode()})}
+        logs = {f"sources/{index}/{batch}": self._source_log(index, batch) for index in range(len(entry.offsets))}
+        kept = {name: text for name, text in logs.items() if text is not None}
+        states = {DOCUMENT: _inline({"offsets": planned.decode(), "commit": committed.decode(), **kept})}
         if files:
-            states[f"{DOCUMENT}/state"] = _inline([asdict(file) for file in files])
+            states[LISTING] = _inline([asdict(file) for file in files])
         return CheckpointManifest(
             version=1,
             checkpoint_id=batch + 1,
@@ -96,6 +110,13 @@ class SparkSource(Source):
             source_names=tuple(f"source-{index}" for index in range(len(entry.offsets))),
             size_bytes=sum(file.size for file in files),
         )
+
+    def _source_log(self, index: int, batch: int) -> str | None:
+        """What a source itself noted for a batch, such as the files it read; None when it notes nothing."""
+        try:
+            return self.place.read(f"sources/{index}/{batch}", limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
+        except NotFoundError:
+            return None
 
     @cached_property
     def _state(self) -> StateListing:

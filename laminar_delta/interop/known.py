@@ -55,9 +55,9 @@ class Known:
 
     def number_of(self, candidate: Candidate) -> int | None:
         """The id under which a checkpoint of a source is here; None when it is not."""
-        if candidate.external_id is not None:
-            return self.by_external.get(candidate.external_id)
-        return candidate.number if candidate.number in self.rows else None
+        if candidate.number is not None:
+            return candidate.number if candidate.number in self.rows else None
+        return self.by_external.get(candidate.external_id or "")
 
     def difference(self, number: int, found: ForeignCheckpoint) -> str | None:
         """What a checkpoint of a source has that the one here has not; None when they are the same.
@@ -66,7 +66,8 @@ class Known:
         again. What an update of the manifest drops or adds (checksum, statuses) is no difference.
         """
         row = self.rows[number]
-        assert found.manifest is not None
+        if found.candidate.external_id != row["external_id"]:
+            return f"checkpoint {number} is {row['external_id'] or 'one of the pipeline itself'}"
         try:
             stored = manifest_from_rows(row, self._offsets.get(row["attempt_id"], []))
             check_same(self.pipeline.name, _without_passing(found, stored), stored)
@@ -74,8 +75,6 @@ class Known:
             return error.message
         except LaminarDeltaError as error:
             return f"what is here cannot be read: {error.message}"
-        if found.candidate.external_id != row["external_id"]:
-            return f"checkpoint {number} is {row['external_id'] or 'one of the pipeline itself'} here"
         sizes = {key: state.size for key, state in found.states.items()}
         stored_sizes = self._sizes.get(row["attempt_id"], {})
         if sizes != stored_sizes:

@@ -174,7 +174,7 @@ def test_an_import_that_did_not_end_is_taken_over_from(tmp_path: Path, catalog: 
 
 
 def test_from_any_filesystem(tmp_path: Path, catalog: ld.Catalog) -> None:
-    memory = fs._MockFileSystem()  # type: ignore[attr-defined]  # Arrow's filesystem in memory; it has no other
+    memory = fs._MockFileSystem()  # Arrow's filesystem in memory; it has no other
     fs.copy_files(str(GOLDEN / "obj" / "v2_prefix"), "bucket/data", destination_filesystem=memory)
     at = interop.import_checkpoints("bucket/data", catalog, "p", filesystem=memory, prefix="nodes/abc123/")
     assert at.imported == (1, 2, 3, 4, 7, 8, 1234567)

@@ -11,7 +11,7 @@ from laminar_delta.catalog.tables import STATE_BATCHES
 from laminar_delta.codec import BatchEntry, decode_batch
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import LaminarDeltaError, NotFoundError
-from laminar_delta.interop.laminardb.layout import parse_batch_name
+from laminar_delta.interop.laminardb.layout import batch_name, batch_order, parse_batch_name
 from laminar_delta.interop.place import Limits, Place
 from laminar_delta.interop.reports import Skipped
 from laminar_delta.interop.writing import Output
@@ -45,7 +45,7 @@ class BatchFiles:
     def write(self, epoch: int, payload: bytes, attempt_id: str) -> object:
         """See `stores.batcher.BatchTarget.write`."""
         output = Output(self._place)
-        for name in (f"batch-{epoch:06}.lz4", f"batch-{epoch:06}+{attempt_id}.lz4"):
+        for name in (batch_name(epoch), batch_name(epoch, attempt_id)):
             path = f"{self._directory}/{name}"
             # The same bytes are there after a flush whose answer was lost, and was tried again.
             if output.create(path, payload) or self._place.read(path, limit=self._place.limits.batch_bytes) == payload:
@@ -74,13 +74,12 @@ class BatchFiles:
         raise NotFoundError(f"no blob {key!r} in the batches of epoch {epoch}", expected=(epoch, key))
 
     def _files(self) -> list[tuple[int, str]]:
-        found = []
-        for entry in self._place.entries(self._directory):
-            epoch = None if entry.is_directory else parse_batch_name(entry.name)
-            if epoch is not None:
-                found.append((epoch, f"{self._directory}/{entry.name}"))
-        # The plain name is the first flush; after it those with an attempt, which sort by time.
-        return sorted(found, key=lambda item: (item[0], "+" in item[1].rpartition("/")[2], item[1]))
+        names = [
+            entry.name
+            for entry in self._place.entries(self._directory)
+            if not entry.is_directory and parse_batch_name(entry.name) is not None
+        ]
+        return [(batch_order(name)[0], f"{self._directory}/{name}") for name in sorted(names, key=batch_order)]
 
 
 def bring_in_batches(

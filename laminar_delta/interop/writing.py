@@ -20,6 +20,7 @@ from pyarrow.fs import FileType
 
 from laminar_delta.engine.local.durability import fsync_path, make_directory
 from laminar_delta.errors import ConflictError, StorageError
+from laminar_delta.model import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.interop.place import Place
@@ -95,14 +96,15 @@ class Output:
         path = self.place.path(name)
         # Object stores have no directories; filesystems do, and want them first.
         self.place.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        with self.place.filesystem.open_output_stream(path) as stream:
+        # Left to itself, Arrow compresses what is called `.lz4` once more.
+        with self.place.filesystem.open_output_stream(path, compression=None) as stream:
             for piece in pieces:
                 stream.write(piece)
 
     def _temporary(self, target: Path, pieces: Iterable[bytes]) -> Path:
-        """The content under a name of this process's own beside the target, flushed."""
+        """The content under a name of its own beside the target, flushed: a name that two shared would mix their content."""
         make_directory(target.parent)
-        fresh = target.with_name(f"{target.name}.{os.getpid()}{TEMPORARY}")
+        fresh = target.with_name(f".{new_attempt_id()}{TEMPORARY}")
         try:
             with fresh.open("wb") as file:
                 for piece in pieces:

@@ -1,5 +1,6 @@
 """Stores: the catalog behind the interfaces that other systems know."""
 
+from laminar_delta.stores.batcher import BatchMetrics, BatchTarget, CatalogTarget, CheckpointBatcher
 from laminar_delta.stores.drasi import SourceCheckpointStore
 from laminar_delta.stores.laminardb import DEFAULT_MAX_RETAINED, DEFAULT_VNODE_COUNT, DeltaCheckpointStore
 from laminar_delta.stores.starting import RecoveryPolicy, StartUp
@@ -7,6 +8,10 @@ from laminar_delta.stores.starting import RecoveryPolicy, StartUp
 __all__ = [
     "DEFAULT_MAX_RETAINED",
     "DEFAULT_VNODE_COUNT",
+    "BatchMetrics",
+    "BatchTarget",
+    "CatalogTarget",
+    "CheckpointBatcher",
     "DeltaCheckpointStore",
     "RecoveryPolicy",
     "SourceCheckpointStore",

@@ -82,6 +82,16 @@ def parse_batch_name(name: str) -> int | None:
     return None if stem == name else _number_between(stem.rpartition("+")[0] or stem, "batch-", "")
 
 
+def batch_name(epoch: int, attempt_id: str | None = None) -> str:
+    """What a batch is called; flushes of an epoch after its first are told apart by their attempt."""
+    return f"batch-{epoch:06}{'' if attempt_id is None else '+' + attempt_id}.lz4"
+
+
+def batch_order(name: str) -> tuple[int, bool, str]:
+    """Sorts batches by epoch and flush: the plain name is the first, and attempts sort by time."""
+    return parse_batch_name(name) or 0, "+" in name, name
+
+
 def _number_between(name: str, start: str, end: str) -> int | None:
     if not name.startswith(start) or not name.endswith(end) or len(name) < len(start) + len(end):
         return None

@@ -21,6 +21,7 @@ from laminar_delta.interop.laminardb.layout import (
     MANIFEST,
     STATE,
     Layout,
+    batch_order,
     checkpoint_name,
     manifest_name,
     parse_batch_name,
@@ -67,17 +68,17 @@ class NumberedSource(Source):
                 named[number, entry.name] = Candidate(name=entry.name, number=number if canonical else None)
                 objects.add(number)
         self._objects = frozenset(objects)
-        batches = []
+        batches: list[str] = []
         for entry in self.place.entries(self.layout.checkpoints):
             if not entry.is_directory:
                 if parse_batch_name(entry.name) is not None:
-                    batches.append(self.layout.in_checkpoints(entry.name))
+                    batches.append(entry.name)
                 continue
             number = parse_checkpoint_name(entry.name)
             if number is not None and number not in objects:
                 canonical = entry.name == checkpoint_name(number)
                 named[number, entry.name] = Candidate(name=entry.name, number=number if canonical else None)
-        self.batches = tuple(batches)
+        self.batches = tuple(self.layout.in_checkpoints(name) for name in sorted(batches, key=batch_order))
         return [candidate for _, candidate in sorted(named.items(), key=lambda item: item[0])]
 
     def read(self, candidate: Candidate) -> ForeignCheckpoint:

@@ -35,10 +35,18 @@ if TYPE_CHECKING:
         StorageError,
     )
     from laminar_delta.model import CheckpointManifest
-    from laminar_delta.stores import DeltaCheckpointStore, RecoveryPolicy, SourceCheckpointStore
+    from laminar_delta.stores import (
+        CatalogTarget,
+        CheckpointBatcher,
+        DeltaCheckpointStore,
+        RecoveryPolicy,
+        SourceCheckpointStore,
+    )
 
 _HOME = {
     "Catalog": "laminar_delta.catalog.catalog",
+    "CatalogTarget": "laminar_delta.stores",
+    "CheckpointBatcher": "laminar_delta.stores",
     "Coordinator": "laminar_delta.catalog.coordinator",
     "CheckpointManifest": "laminar_delta.model",
     "CommitUnknownError": "laminar_delta.errors",
@@ -75,8 +83,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Catalog",
-    "Coordinator",
+    "CatalogTarget",
+    "CheckpointBatcher",
     "CheckpointManifest",
+    "Coordinator",
     "CommitUnknownError",
     "ConflictError",
     "CorruptionError",

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from laminar_delta._version import __version__
+from laminar_delta.cli import moving
 from laminar_delta.errors import LaminarDeltaError
 
 app = typer.Typer(
@@ -56,6 +57,9 @@ def race(
     from laminar_delta.cli.demo_race import run_race
 
     run_race(directory, rounds)
+
+
+moving.register(app)
 
 
 def main() -> None:

@@ -9,13 +9,14 @@ interop.export_checkpoints(catalog, "orders", "./out")         # LaminarDB loads
 from laminar_delta.interop.batches import BatchFiles
 from laminar_delta.interop.detecting import KINDS, open_source
 from laminar_delta.interop.exporting import LAYOUTS, export_checkpoints
-from laminar_delta.interop.importing import import_checkpoints
-from laminar_delta.interop.inspecting import inspect_source
+from laminar_delta.interop.importing import check_apart, import_checkpoints
+from laminar_delta.interop.inspecting import INSPECTED, inspect_source
 from laminar_delta.interop.laminardb import StatePiece, state_chain
 from laminar_delta.interop.place import Limits
 from laminar_delta.interop.reports import CheckpointSummary, ExportReport, ImportReport, Inspection, Skipped
 
 __all__ = [
+    "INSPECTED",
     "KINDS",
     "LAYOUTS",
     "BatchFiles",
@@ -26,6 +27,7 @@ __all__ = [
     "Limits",
     "Skipped",
     "StatePiece",
+    "check_apart",
     "export_checkpoints",
     "import_checkpoints",
     "inspect_source",

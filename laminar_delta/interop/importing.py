@@ -16,6 +16,7 @@ from laminar_delta.catalog.generations import current
 from laminar_delta.catalog.needs import restore_needed
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.rows import SaveContext, manifest_table, offsets_table
+from laminar_delta.engine.local.place import local_path
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.interop.batches import bring_in_batches
 from laminar_delta.interop.detecting import open_source
@@ -80,6 +81,8 @@ def import_checkpoints(
         ConflictError: Another writer holds the pipeline.
         NotFoundError: There are no checkpoints at that place.
     """
+    if filesystem is None and catalog.engine.persistent:
+        check_apart(location, catalog.engine.location)
     source = open_source(location, filesystem=filesystem, prefix=prefix, kind=kind, limits=limits)
     run = _Run(source, catalog, pipeline, dry_run=dry_run)
     if dry_run:
@@ -90,6 +93,26 @@ def import_checkpoints(
     with catalog.writer(pipeline, owner=owner or default_owner(), reason=REASON, takeover=seize) as writer:
         run.walk(writer, progress)
     return run.report()
+
+
+def check_apart(source: str | Path, catalog: str) -> None:
+    """Refuses a catalog among the files of the source: making it would change the source.
+
+    Raises:
+        InvalidInputError: The catalog is, or would be, the source's own directory or one of those it consists of.
+    """
+    root, place = local_path(str(source)), local_path(catalog)
+    if root is None or place is None:
+        return
+    root, place = root.resolve(), place.resolve()
+    taken = [root / name for name in ("checkpoints", "manifests", "offsets", "commits", "sources", "state")]
+    if place == root or any(place.is_relative_to(path) for path in taken):
+        raise InvalidInputError(
+            f"the catalog at {place} would be among the files of the source at {root}",
+            expected="a place of its own",
+            found=str(place),
+            next_step="Name another directory for the catalog: a source is never changed.",
+        )
 
 
 @dataclass(slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laminar_delta.interop.detecting import open_source
+from laminar_delta.interop.detecting import KINDS, open_source
+from laminar_delta.interop.ownkinds import BATCH, CATALOG, batch_name_of, inspect_batch, inspect_catalog, is_catalog
+from laminar_delta.interop.place import Place
 from laminar_delta.interop.reports import CheckpointSummary, Inspection, Skipped
 
 if TYPE_CHECKING:
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
     from laminar_delta.interop.importing import Progress
     from laminar_delta.interop.place import Limits
+
+
+INSPECTED = {**KINDS, CATALOG: "laminar_delta catalog", BATCH: "LCB1 batch of state blobs"}
+"""What can be looked at, and what people call it."""
 
 
 def inspect_source(
@@ -38,6 +44,13 @@ def inspect_source(
     Raises:
         NotFoundError: Nothing that is known is at that place.
     """
+    if kind is None and not prefix:
+        place = Place.of(location, filesystem, limits)
+        if filesystem is None and is_catalog(place):
+            return inspect_catalog(str(location), progress)
+        batch = batch_name_of(place)
+        if batch is not None:
+            return inspect_batch(place, batch)
     source = open_source(location, filesystem=filesystem, prefix=prefix, kind=kind, limits=limits)
     found = []
     candidates = source.candidates()

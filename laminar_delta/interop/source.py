@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from laminar_delta.errors import CorruptionError
+from laminar_delta.errors import CorruptionError, StorageError
 from laminar_delta.model import Finding, Severity
 
 if TYPE_CHECKING:
+    from laminar_delta.errors import LaminarDeltaError
     from laminar_delta.interop.place import Place
     from laminar_delta.model import CheckpointManifest
 
@@ -124,6 +125,16 @@ class Source(ABC):
     @abstractmethod
     def read(self, candidate: Candidate) -> ForeignCheckpoint:
         """One checkpoint, verified."""
+
+    def tolerated(self, error: LaminarDeltaError) -> LaminarDeltaError:
+        """An error that concerns one checkpoint only; raised again when it is the storage as a whole that fails.
+
+        On a local disk one file may have rotted among good ones. A store behind a network that does not answer is not a source
+        of which everything is damaged.
+        """
+        if isinstance(error, StorageError) and self.place.local_root is None:
+            raise error
+        return error
 
     def assume(self, external_ids: Iterable[str]) -> None:
         """Told which of its checkpoints a catalog has already."""

@@ -110,6 +110,26 @@ def test_a_sidecar_saved_through_the_store_gets_the_digest_of_other_systems(
     assert text["vnode_count"] == 256
 
 
+def test_two_states_of_one_name_are_refused_rather_than_mixed(tmp_path: Path, catalog: ld.Catalog) -> None:
+    with catalog.writer("p") as writer:
+        inline = {"a/partition-1": OperatorCheckpoint.inline(b"inside")}
+        writer.save(manifest(1, operator_states=inline), {("a", 0): b"0", ("a", 1): b"1"})
+    report = interop.export_checkpoints(catalog, "p", tmp_path)
+    assert report.exported == ()
+    assert "two states would be called 'a/partition-1'" in report.skipped[0].reason
+    assert interop.export_checkpoints(catalog, "p", tmp_path, layout="distributed").exported == (1,)
+
+
+def test_a_derived_checkpoint_goes_out_with_the_state_it_uses(tmp_path: Path, catalog: ld.Catalog) -> None:
+    with catalog.writer("p") as writer:
+        writer.save(manifest(1), {("op", 0): b"state"})
+        writer.save(manifest(2))
+        number = writer.rewind(1, reason="test").checkpoint_id
+    interop.export_checkpoints(catalog, "p", tmp_path)
+    assert _document(tmp_path, number).operator_states["op"].try_decode_inline() == b"state"
+    _loads_in_every_release(tmp_path, number)
+
+
 def test_checkpoints_of_our_own_in_the_distributed_layout(tmp_path: Path, catalog: ld.Catalog) -> None:
     with catalog.writer("p") as writer:
         inline = {"small": OperatorCheckpoint.inline(b"inside")}

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 import laminar_delta as ld
 from laminar_delta import interop
 from laminar_delta.codec import encode_batch
-from laminar_delta.errors import FormatError
+from laminar_delta.errors import FormatError, StorageError
+from laminar_delta.interop.place import Place
 from laminar_delta.model import CheckpointManifestV2, OperatorSnapshotEntry, PartitionSnapshotEntry
 from tests.interop.support import manifest, memory_catalog, versions, write_files
 
@@ -266,3 +268,25 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (root / "state" / "0" / "0" / "again").symlink_to(root / "state")
     (root / "metadata").write_text('{"id":"q"}')
     assert interop.inspect_source(root).details == {"query_id": "q", "sources": {}, "state": {}}
+
+
+def test_a_store_that_does_not_answer_is_an_error_and_one_rotten_file_is_not(
+    tmp_path: Path, catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(tmp_path, {1: manifest(1), 2: manifest(2)})
+    rotten = tmp_path / "checkpoints" / "checkpoint_000001" / "manifest.json"
+    real = Place.read
+
+    def read(self: Place, name: str, *, limit: int | None = None) -> bytes:
+        if name.endswith("checkpoint_000001/manifest.json"):
+            raise StorageError(f"{rotten} cannot be read: [Errno 5] Input/output error")
+        return real(self, name, limit=limit)
+
+    monkeypatch.setattr(Place, "read", read)
+    report = interop.import_checkpoints(tmp_path, catalog, "p")
+    assert report.imported == (2,)
+    assert "Input/output error" in report.skipped[0].reason
+    memory = fs._MockFileSystem()
+    fs.copy_files(str(tmp_path), "bucket", destination_filesystem=memory)
+    with pytest.raises(StorageError, match="Input/output error"):
+        interop.import_checkpoints("bucket", catalog, "q", filesystem=memory)

@@ -65,10 +65,9 @@ class DistributedSource(Source):
         number = candidate.name
         try:
             v2 = CheckpointManifestV2.from_json(self._document(number))
-        except (FormatError, LaminarDeltaError) as error:
-            return ForeignCheckpoint(
-                candidate=candidate, findings=(fatal("manifest-unreadable", f"corrupt manifest: {error.message}"),)
-            )
+        except LaminarDeltaError as error:
+            message = f"corrupt manifest: {self.tolerated(error).message}"
+            return ForeignCheckpoint(candidate=candidate, findings=(fatal("manifest-unreadable", message),))
         states: dict[Partition, ForeignState] = {}
         findings = [*self._examine_ids(number, v2), *self._take_states(number, v2, states)]
         if not findings:
@@ -137,7 +136,7 @@ class DistributedSource(Source):
                     states[key] = self._take(number, operator, partition)
                 except LaminarDeltaError as error:
                     what = f"partition {partition.partition_id} of operator {operator!r}"
-                    yield fatal("state-unreadable", f"{what}: {error.message}")
+                    yield fatal("state-unreadable", f"{what}: {self.tolerated(error).message}")
 
     def _take(self, number: str, operator: str, entry: PartitionSnapshotEntry) -> ForeignState:
         path = self._find(number, operator, entry)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from laminar_delta.catalog.sidecar import SIDECAR
-from laminar_delta.errors import CorruptionError, FormatError, LaminarDeltaError, NotFoundError
+from laminar_delta.errors import LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.interop.laminardb.checksums import examine_state
 from laminar_delta.interop.laminardb.documents import Document, read_document
 from laminar_delta.interop.laminardb.layout import (
@@ -90,15 +90,17 @@ class NumberedSource(Source):
             document = read_document(self.place.read(manifest))
         except NotFoundError:
             return _unreadable(candidate, f"manifest not found for checkpoint {candidate.number}")
-        except (FormatError, LaminarDeltaError) as error:
+        except StorageError as error:
+            return _unreadable(candidate, f"manifest cannot be read: {self.tolerated(error).message}")
+        except LaminarDeltaError as error:
             return _unreadable(candidate, f"corrupt manifest: {error.message}")
         sidecar: ForeignState | None = None
         findings = []
         try:
             sidecar = self._sidecar(state, document)
             findings = list(self._examine(candidate.number, document, sidecar))
-        except (FormatError, CorruptionError, LaminarDeltaError) as error:
-            findings = [fatal("state-unreadable", f"state.bin cannot be read: {error.message}")]
+        except LaminarDeltaError as error:
+            findings = [fatal("state-unreadable", f"state.bin cannot be read: {self.tolerated(error).message}")]
         self._unknown.update(document.unknown)
         self._found_sources.update(document.found_sources)
         return ForeignCheckpoint(

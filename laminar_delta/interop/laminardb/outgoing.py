@@ -8,6 +8,7 @@ They differ only where a checkpoint has inline and external state at once, so wh
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -105,60 +106,61 @@ def numbered_form(outgoing: Outgoing) -> NumberedForm:
 
 
 def _made(outgoing: Outgoing) -> NumberedForm:
+    """The form of a checkpoint whose state was saved here: all of it inside the manifest, or all of it in one sidecar."""
     manifest = _without_document(outgoing.manifest)
-    names = {key: key[0] for key in outgoing.keys if _is_only(key, outgoing.keys)}
-    lengths: dict[StateKey, int] = {}
-    digests: dict[StateKey, bytes] = {}
-    inline_bytes = {
+    named = _named(outgoing)
+    own = {operator for operator, _ in outgoing.keys}
+    others = {name: state for name, state in manifest.operator_states.items() if name not in own}
+    taken = sorted(others.keys() & named.keys())
+    if taken or len(named) < len(outgoing.keys):
+        raise InvalidInputError(
+            f"two states would be called {(taken or sorted(named))[0]!r}",
+            next_step="Export it in the layout 'distributed', which has partitions.",
+        )
+    lengths: dict[str, int] = {}
+    small: dict[str, bytes] = {}
+    for name, key in named.items():
+        data = outgoing.state(key)
+        lengths[name] = len(data)
+        if len(data) <= INLINE_THRESHOLD_BYTES:
+            small[name] = data
+    if outgoing.sidecar is None and len(small) == len(named):
+        states = {**others, **{name: OperatorCheckpoint.inline(data) for name, data in small.items()}}
+        return NumberedForm(replace(manifest, operator_states=states, state_checksum=None))
+    inline = {
         name: state.try_decode_inline() or b""
-        for name, state in manifest.operator_states.items()
+        for name, state in others.items()
         if state.state_b64 is not None and not state.external
     }
-    for key in outgoing.keys:
-        data = outgoing.state(key)
-        lengths[key] = len(data)
-        if len(data) <= INLINE_THRESHOLD_BYTES:
-            digests[key] = data
-    others = {
-        name: state
-        for name, state in manifest.operator_states.items()
-        if name not in {operator for operator, _ in outgoing.keys}
-    }
-    named = {key: names.get(key, f"{key[0]}/partition-{key[1]}") for key in outgoing.keys}
-    if outgoing.sidecar is None and len(digests) == len(lengths):
-        states = {**others, **{named[key]: OperatorCheckpoint.inline(data) for key, data in digests.items()}}
-        return NumberedForm(replace(manifest, operator_states=states, state_checksum=None))
-    return _with_sidecar(outgoing, manifest, others, inline_bytes, {named[key]: key for key in outgoing.keys}, lengths)
-
-
-def _with_sidecar(
-    outgoing: Outgoing,
-    manifest: CheckpointManifest,
-    others: Mapping[str, OperatorCheckpoint],
-    inline: Mapping[str, bytes],
-    named: Mapping[str, StateKey],
-    lengths: Mapping[StateKey, int],
-) -> NumberedForm:
-    """All state in one sidecar: first the one there is, then state that was inline, then state in rows of its own."""
-    pieces: dict[str, StateKey | bytes] = {SIDECAR: outgoing.sidecar} if outgoing.sidecar is not None else {}
+    # First the sidecar there is, whose ranges stay as they are, then what was inline, then state in rows of its own.
+    pieces: dict[str, StateKey | bytes] = {**inline, **named}
+    lengths.update({name: len(data) for name, data in inline.items()})
+    at = 0
+    if outgoing.sidecar is not None:
+        pieces = {SIDECAR: outgoing.sidecar, **pieces}
+        at = len(outgoing.sidecar)
     states = dict(others)
-    at = len(outgoing.sidecar or b"")
-    for name, data in inline.items():
-        states[name] = OperatorCheckpoint.external_at(at, len(data))
-        pieces[name] = data
-        at += len(data)
-    for name, key in named.items():
-        states[name] = OperatorCheckpoint.external_at(at, lengths[key])
-        pieces[name] = key
-        at += lengths[key]
-    form = NumberedForm(manifest, None, pieces, outgoing)
+    for name in (*inline, *named):
+        states[name] = OperatorCheckpoint.external_at(at, lengths[name])
+        at += lengths[name]
+    form = NumberedForm(replace(manifest, operator_states=states), None, pieces, outgoing)
     digest = hashlib.sha256()
     for piece in form.sidecar():
         digest.update(piece)
     checksum = digest.hexdigest()
-    return replace(
-        form, manifest=replace(manifest, operator_states=states, state_checksum=checksum), sidecar_sha256=checksum
-    )
+    return replace(form, manifest=replace(form.manifest, state_checksum=checksum), sidecar_sha256=checksum)
+
+
+def _named(outgoing: Outgoing) -> dict[str, StateKey]:
+    """What each state in rows of its own is called where operators have no partitions."""
+    partitions = Counter(operator for operator, _ in outgoing.keys)
+    return {
+        operator if partition == 0 and partitions[operator] == 1 else f"{operator}/partition-{partition}": (
+            operator,
+            partition,
+        )
+        for operator, partition in outgoing.keys
+    }
 
 
 def sidecar_range(outgoing: Outgoing, name: str, state: OperatorCheckpoint) -> bytes:
@@ -172,11 +174,6 @@ def sidecar_range(outgoing: Outgoing, name: str, state: OperatorCheckpoint) -> b
             found=len(data),
         )
     return data
-
-
-def _is_only(key: StateKey, keys: tuple[StateKey, ...]) -> bool:
-    """Whether an operator has this partition alone, numbered 0: then its name says it all."""
-    return key[1] == 0 and sum(1 for operator, _ in keys if operator == key[0]) == 1
 
 
 def _without_document(manifest: CheckpointManifest) -> CheckpointManifest:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import ClassVar
 
-from laminar_delta.errors import FormatError, LaminarDeltaError, NotFoundError
+from laminar_delta.errors import LaminarDeltaError, NotFoundError
 from laminar_delta.interop.source import Candidate, ForeignCheckpoint, Source, fatal
 from laminar_delta.interop.sparkdir.logs import NO_OFFSET, check_commit, flattened, parse_offsets, parse_query_id
 from laminar_delta.interop.sparkdir.states import StateListing, list_state
@@ -65,7 +65,8 @@ class SparkSource(Source):
             message = f"batch {batch} was planned and not committed: Spark runs it again"
             return ForeignCheckpoint(candidate=candidate, findings=(fatal("not-committed", message),))
         except LaminarDeltaError as error:
-            return ForeignCheckpoint(candidate=candidate, findings=(fatal("log-unreadable", error.message),))
+            message = self.tolerated(error).message
+            return ForeignCheckpoint(candidate=candidate, findings=(fatal("log-unreadable", message),))
         return ForeignCheckpoint(
             candidate=candidate, manifest=manifest, passing=frozenset({LISTING}), listed_bytes=manifest.size_bytes
         )
@@ -127,7 +128,7 @@ class SparkSource(Source):
         """The query's id, and what is to be said if it cannot be had."""
         try:
             return parse_query_id(self.place.read("metadata")), ()
-        except (FormatError, LaminarDeltaError) as error:
+        except LaminarDeltaError as error:
             return None, (f"the query has no id: {error.message}",)
 
 

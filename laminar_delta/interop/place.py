@@ -8,6 +8,7 @@ is too.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from laminar_delta.errors import CorruptionError, ErrorCode, FormatError, Invali
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
+
+_PASSWORD = re.compile(r"//[^/@]*@")
 
 PIECE_BYTES = 1 << 20
 """How much of a file is in memory while it is streamed."""
@@ -72,7 +75,8 @@ class Place:
             try:
                 filesystem, text = (LocalFileSystem(), str(local)) if local else FileSystem.from_uri(text)
             except (OSError, ValueError) as error:
-                raise InvalidInputError(f"{location} is no place files can be read from: {error}") from error
+                shown = _PASSWORD.sub("//***@", text)
+                raise InvalidInputError(f"{shown} is no place files can be read from: {error}") from error
         return cls(filesystem, text.rstrip("/"), limits or Limits())
 
     def below(self, name: str) -> Place:
@@ -82,11 +86,20 @@ class Place:
     @property
     def local_root(self) -> Path | None:
         """The root on the local disk, when that is where it is."""
+        filesystem, path = self._innermost()
+        return Path(path) if isinstance(filesystem, LocalFileSystem) else None
+
+    @property
+    def is_object_store(self) -> bool:
+        """Whether there are no directories: Arrow would make empty objects in their place, which others trip over."""
+        return self._innermost()[0].type_name in ("s3", "gcs", "abfs")
+
+    def _innermost(self) -> tuple[FileSystem, str]:
         filesystem, path = self.filesystem, self.root
         while isinstance(filesystem, SubTreeFileSystem):
             path = f"{filesystem.base_path.rstrip('/')}/{path.lstrip('/')}"
             filesystem = filesystem.base_fs
-        return Path(path) if isinstance(filesystem, LocalFileSystem) else None
+        return filesystem, path
 
     def path(self, name: str) -> str:
         """The full path of a name below the root. Raises `FormatError` for one that is no plain relative path."""

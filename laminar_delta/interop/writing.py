@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,13 +93,25 @@ class Output:
             self._temporary(target, pieces).replace(target)
             fsync_path(target.parent)
             return
-        path = self.place.path(name)
-        # Object stores have no directories; filesystems do, and want them first.
-        self.place.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        # Left to itself, Arrow compresses what is called `.lz4` once more.
-        with self.place.filesystem.open_output_stream(path, compression=None) as stream:
-            for piece in pieces:
-                stream.write(piece)
+        filesystem, path = self.place.filesystem, self.place.path(name)
+        # An object appears when its upload is complete; a file, while it is written.
+        fresh = path
+        if not self.place.is_object_store:
+            directory = path.rpartition("/")[0]
+            filesystem.create_dir(directory, recursive=True)
+            fresh = f"{directory}/.{new_attempt_id()}{TEMPORARY}"
+        try:
+            # Left to itself, Arrow compresses what is called `.lz4` once more.
+            with filesystem.open_output_stream(fresh, compression=None) as stream:
+                for piece in pieces:
+                    stream.write(piece)
+        except BaseException:
+            # Leaving the block completed what there was of it.
+            with suppress(OSError):
+                filesystem.delete_file(fresh)
+            raise
+        if fresh != path:
+            filesystem.move(fresh, path)
 
     def _temporary(self, target: Path, pieces: Iterable[bytes]) -> Path:
         """The content under a name of its own beside the target, flushed: a name that two shared would mix their content."""

@@ -112,7 +112,7 @@ def test_a_batch_alone_can_be_looked_at(run: Run) -> None:
         (["import", "tree", "--catalog", "tree/checkpoints/c", "--pipeline", "p"], "a source is never changed"),
         (["import", "tree", "--catalog", "tree", "--pipeline", "p"], "a source is never changed"),
         (["export", "out", "--catalog", "nowhere", "--pipeline", "p"], "there is no catalog at"),
-        (["inspect", "nosuch://bucket"], "is no place files can be read from"),
+        (["inspect", "nosuch://me:secret@bucket"], "nosuch://***@bucket is no place files can be read from"),
     ],
 )
 def test_an_error_is_one_sentence_and_exit_code_1(

@@ -2,17 +2,20 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from pyarrow import fs
 
 import laminar_delta as ld
 from laminar_delta import interop
 from laminar_delta.catalog.chunks import CHUNK_BYTES
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.laminardb.checksums import inline_digest
+from laminar_delta.interop.place import Place
 from laminar_delta.interop.writing import Output
 from laminar_delta.model import CheckpointManifest, OperatorCheckpoint
 from laminar_delta.stores import DeltaCheckpointStore
@@ -200,6 +203,23 @@ def test_the_pointer_comes_last_and_an_interrupted_export_is_completed(
     assert not any("latest" in name for name in order[:-1])
     assert not list((tmp_path / "out").rglob("*.tmp"))
     assert interop.inspect_source(tmp_path / "out").intact
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_file_that_could_not_be_finished_is_not_there(local: bool, tmp_path: Path) -> None:
+    place = Place.of(tmp_path) if local else Place.of("bucket", fs._MockFileSystem())
+
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise CorruptionError("the rest is not what was saved")
+
+    output = Output(place)
+    with pytest.raises(CorruptionError):
+        output.write("a/b", pieces(), sha256="other")
+    assert place.entries("a") == []
+    output.write("a/b", [b"whole"], sha256=hashlib.sha256(b"whole").hexdigest())
+    assert [entry.name for entry in place.entries("a")] == ["b"]
+    assert place.read("a/b") == b"whole"
 
 
 def test_nothing_is_written_among_strangers(tmp_path: Path, catalog: ld.Catalog) -> None:

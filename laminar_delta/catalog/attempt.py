@@ -6,29 +6,24 @@ its own; the commit says which parts it accepts, so a part that arrives late, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.chunks import Measured, chunk_rows, cut, tables_of
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.rows import SaveContext, offsets_table
-from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import SOURCE_OFFSETS
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Row
-    from laminar_delta.codec import StateSource
     from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
     from laminar_delta.model.manifest import CheckpointManifest
 
-
-States = Mapping[tuple[str, int], "StateSource"]
-"""State by operator and partition."""
 
 PAYLOADS = ("data",)
 """Columns left out of digests over children: chunks carry a checksum of their own."""
@@ -151,56 +146,6 @@ def stage_all_offsets(engine: Engine, saves: Sequence[tuple[Attempt, CheckpointM
     return [[parts[a.attempt_id]] if a.attempt_id in parts else [] for a, _ in saves]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedState:
-    """State that was staged: its parts, and what the manifest says of it."""
-
-    parts: tuple[Part, ...]
-    checksum: str
-    """Over the checksums of all partitions."""
-    checksums: Mapping[tuple[str, int], str]
-    """Of the bytes of each operator partition."""
-    lengths: Mapping[str, int]
-    """Raw bytes per operator, over all its partitions."""
-
-
-def stage_state(engine: Engine, attempt: Attempt, states: States) -> StagedState:
-    """Streams operator state into `operator_snapshots`: never more than about one part of it is in memory."""
-    return stage_all_state(engine, [(attempt, states)])[0]
-
-
-def stage_all_state(engine: Engine, saves: Sequence[tuple[Attempt, States]]) -> list[StagedState]:
-    """The same for several attempts in shared commits; the answer in their order."""
-    measured = [Measured() for _ in saves]
-    parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt, _ in saves}
-
-    def rows() -> Iterator[Row]:
-        for (attempt, states), found in zip(saves, measured, strict=True):
-            fixed = {
-                "pipeline": attempt.pipeline,
-                "checkpoint_id": attempt.checkpoint_id,
-                "attempt_id": attempt.attempt_id,
-                "generation": attempt.generation,
-            }
-            for (operator, partition), source in states.items():
-                cutter = cut(source)
-                yield from chunk_rows(fixed, operator, partition, cutter)
-                found.add(operator, partition, cutter)
-
-    for table in tables_of(rows()):
-        for attempt_id, part in stage(engine, [a for a, _ in saves], OPERATOR_SNAPSHOTS.name, table).items():
-            parts[attempt_id].append(part)
-    return [
-        StagedState(
-            parts=tuple(parts[attempt.attempt_id]),
-            checksum=found.checksum,
-            checksums=found.checksums,
-            lengths=found.lengths,
-        )
-        for (attempt, _), found in zip(saves, measured, strict=True)
-    ]
-
-
 def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:
     """The `children` column of a manifest row: per table the parts, their rows, and a version that holds them all."""
     by_table: dict[str, list[Part]] = {}
@@ -210,9 +155,9 @@ def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:
         {
             "table": table,
             "version": max(part.version for part in found),
-            "parts": [part.part_id for part in found],
+            "parts": [part.part_id for part in found if part.rows],
             "rows": sum(part.rows for part in found),
-            "digest": _together(part.digest for part in found),
+            "digest": _together(part.digest for part in found if part.rows),
         }
         for table, found in sorted(by_table.items())
     ]

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.attempt import Attempt, stage_all_offsets, stage_all_state
+from laminar_delta.catalog.attempt import Attempt, stage_all_offsets
+from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.errors import CommitUnknownError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def save_all(writer: Writer, saves: Sequence[BulkSave], *, reason: str | None = 
             writer.engine, [(attempt, save.manifest) for attempt, save in zip(attempts, saves, strict=True)]
         )
         states = stage_all_state(
-            writer.engine, [(attempt, save.states) for attempt, save in zip(attempts, saves, strict=True)]
+            writer.engine,
+            [(attempt, save.states, {}) for attempt, save in zip(attempts, saves, strict=True)],
+            policy=writer.state_policy,
         )
         parts = [[*own, *state.parts] for own, state in zip(offsets, states, strict=True)]
         return writer.committer.commit_all(list(zip(attempts, saves, parts, strict=True)), reason=reason)

@@ -12,6 +12,7 @@ from laminar_delta.catalog.group import Save, save_together
 from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress, maintain
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.catalog.views import VIEWS
 from laminar_delta.catalog.writer import Writer
@@ -102,6 +103,7 @@ class Catalog:
         reason: str | None = None,
         takeover: bool = True,
         vnode_count: int | None = None,
+        state_policy: StatePolicy = DEFAULT_POLICY,
     ) -> Writer:
         """Becomes the writer of a pipeline: takes the next generation, and fences off the one before.
 
@@ -111,11 +113,12 @@ class Catalog:
             reason: Why, likewise.
             takeover: Also from a holder that has not let go; otherwise that is `ConflictError` naming it.
             vnode_count: Into how many virtual nodes the pipeline divides its state, to be kept with each checkpoint.
+            state_policy: How operator state is cut, and how long its chains may get.
         """
         self._check_now("written")
         name = validate_pipeline_name(pipeline)
         held = generations.take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
-        return Writer(self.engine, held, vnode_count=vnode_count)
+        return Writer(self.engine, held, vnode_count=vnode_count, state_policy=state_policy)
 
     def save_together(self, saves: Sequence[Save]) -> list[Saved | LaminarDeltaError]:
         """Saves checkpoints of several pipelines in shared commits; see `catalog.group`. Needs a writer of each.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.attempt import children_digest
+from laminar_delta.catalog.attempt import PAYLOADS, children_digest
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.rows import manifest_from_rows
@@ -40,11 +40,14 @@ class CheckpointHead:
     state_checkpoint_id: int | None = None
     """For a derived checkpoint: the one whose state it uses, of `state_pipeline`."""
     state_pipeline: str | None = None
+    state_needs: Sequence[int] = ()
+    """The checkpoints before that store some of its state."""
 
     @property
     def needs(self) -> list[tuple[str, int]]:
         """Checkpoints, by pipeline and id, whose rows must stay as long as this one does."""
         needed = [] if self.parent_id is None else [(self.pipeline, self.parent_id)]
+        needed.extend((self.pipeline, number) for number in self.state_needs or ())
         if self.state_pipeline is not None and self.state_checkpoint_id is not None:
             needed.append((self.state_pipeline, self.state_checkpoint_id))
         return needed
@@ -106,10 +109,15 @@ def child_rows(
 
 
 def saved_children(reading: Reading, row: Row, table: str) -> list[Row]:
-    """All rows of a child table that a checkpoint was saved with. Raises `CorruptionError` when that is not what is there."""
+    """All rows of a child table that a checkpoint was saved with, without payloads.
+
+    Raises:
+        CorruptionError: They are not what was saved.
+    """
     for child in row["children"]:
         if child["table"] == table:
-            rows = child_rows(reading, row, table)
+            columns = [name for name in BY_NAME[table].schema.names if name not in PAYLOADS]
+            rows = child_rows(reading, row, table, columns=columns)
             problem = children_problem(child, rows)
             if problem is not None:
                 raise CorruptionError(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.catalog.state.staging import StagedState
     from laminar_delta.engine.base import Commit, Engine
     from laminar_delta.engine.request import Fence
     from laminar_delta.model.manifest import CheckpointManifest
@@ -44,6 +45,20 @@ class Saved:
     """The version of `manifests` that holds it."""
     replayed: bool = False
     """It was there already, with the same content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What is ready to be committed: a manifest, and the parts it accepts."""
+
+    manifest: CheckpointManifest
+    parts: tuple[Part, ...]
+    state: StagedState | None = None
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """The checkpoints before that store some of its state."""
+        return () if self.state is None else self.state.needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +122,14 @@ class Committer:
     def commit(
         self,
         attempt: Attempt,
-        manifest: CheckpointManifest,
-        parts: Sequence[Part],
+        staged: Staged,
         *,
         lineage: Lineage | None = None,
         external_id: str | None = None,
     ) -> Saved:
-        """Commits an attempt with the parts it accepts: the checkpoint's birth. See `Writer.commit`."""
+        """Commits an attempt with what was staged for it: the checkpoint's birth. See `Writer.commit`."""
         with self.turn():
-            birth = self.prepare(attempt, manifest, parts, lineage=lineage, external_id=external_id)
+            birth = self.prepare(attempt, staged, lineage=lineage, external_id=external_id)
             if isinstance(birth, Saved):
                 return birth
             with self.outcome_noted(birth):
@@ -176,8 +190,7 @@ class Committer:
     def prepare(
         self,
         attempt: Attempt,
-        manifest: CheckpointManifest,
-        parts: Sequence[Part],
+        staged: Staged,
         *,
         lineage: Lineage | None = None,
         external_id: str | None = None,
@@ -198,6 +211,7 @@ class Committer:
                 next_step="Stage again under a new attempt.",
             )
         # Looked for again within the turn: another thread may have saved this id while this one staged.
+        manifest = staged.manifest
         stored = self.stored(manifest.checkpoint_id)
         if stored is not None:
             return self.same_again(manifest, stored)
@@ -210,7 +224,8 @@ class Committer:
             external_id=external_id,
             vnode_count=self._vnode_count,
             lineage=lineage,
-            children=(*children_of(parts), *(lineage.children if lineage is not None else ())),
+            state_needs=staged.needs,
+            children=(*children_of(staged.parts), *(lineage.children if lineage is not None else ())),
         )
         row = sealed([(manifest, context)])
         return Birth(attempt=attempt, row=row, fence=self.held.fence(self._ordinal))

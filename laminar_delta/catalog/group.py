@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets, stage_all_state
-from laminar_delta.catalog.chunks import Measured
-from laminar_delta.catalog.committing import Birth, Saved
+from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
+from laminar_delta.catalog.committing import Birth, Saved, Staged
+from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.saving import with_state
+from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, LaminarDeltaError
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.attempt import States
+    from laminar_delta.catalog.state.staging import StagedState, States
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.engine.base import Commit, Engine
     from laminar_delta.model.manifest import CheckpointManifest
@@ -44,8 +46,13 @@ class _Member:
     attempt: Attempt
     manifest: CheckpointManifest
     parts: list[Part]
+    state: StagedState | None = None
     birth: Birth | None = None
     answer: Saved | LaminarDeltaError | None = None
+
+    @property
+    def staged(self) -> Staged:
+        return Staged(manifest=self.manifest, parts=tuple(self.parts), state=self.state)
 
 
 def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | LaminarDeltaError]:
@@ -76,6 +83,8 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
             for member in going:
                 member.save.writer.abort(member.attempt)
             raise
+        for member in going:
+            _look_after(engine, member)
     return [_answer(member) for member in members]
 
 
@@ -116,15 +125,19 @@ def _stage(engine: Engine, members: list[_Member]) -> None:
     for member, parts in zip(members, offsets, strict=True):
         member.parts.extend(parts)
     stateful = [member for member in members if member.save.state]
-    staged = stage_all_state(engine, [(member.attempt, member.save.state or {}) for member in stateful])
+    if not stateful:
+        return
+    saves = [(member.attempt, member.save.state or {}, member.save.writer.layouts()) for member in stateful]
+    staged = stage_all_state(engine, saves, policy=stateful[0].save.writer.state_policy)
     for member, state in zip(stateful, staged, strict=True):
         member.parts.extend(state.parts)
-        member.manifest = with_state(member.manifest, Measured(dict(state.checksums), dict(state.lengths)))
+        member.manifest = with_state(member.manifest, state.measured)
+        member.state = state
 
 
 def _commit(engine: Engine, members: list[_Member]) -> None:
     for member in members:
-        birth = member.save.writer.committer.prepare(member.attempt, member.manifest, member.parts)
+        birth = member.save.writer.committer.prepare(member.attempt, member.staged)
         if isinstance(birth, Birth):
             member.birth = birth
         else:
@@ -146,6 +159,19 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
             for member in going:
                 assert member.birth is not None
                 member.answer = member.save.writer.committer.born(member.birth, made)
+
+
+def _look_after(engine: Engine, member: _Member) -> None:
+    """What follows a commit: as for a checkpoint saved alone."""
+    if not isinstance(member.answer, Saved) or member.answer.replayed:
+        return
+    writer, staged = member.save.writer, member.staged
+    writer.saved_state(staged)
+    if staged.needs or staged.manifest.parent_id is not None:
+        try:
+            keep_needed(engine, writer.pipeline, staged.manifest.checkpoint_id, owner=writer.held.owner)
+        except ConflictError as error:
+            member.answer = error
 
 
 def _append(engine: Engine, members: list[_Member]) -> Commit:

@@ -15,7 +15,7 @@ from laminar_delta.catalog.needs import restore_needed, used_elsewhere
 from laminar_delta.catalog.orphans import Orphan, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
-from laminar_delta.catalog.state import CheckpointState
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model.findings import ValidationResult

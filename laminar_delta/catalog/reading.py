@@ -38,6 +38,12 @@ class Reading:
         version = self.versions.get(spec.name)
         return self.engine.read(spec.name, columns=columns, where=where, version=version).to_pylist()
 
+    def stream(self, spec: TableSpec, *, where: Predicate, columns: Sequence[str]) -> Iterator[Row]:
+        """Like `rows`, one by one: for rows that together do not fit into memory."""
+        version = self.versions.get(spec.name)
+        for batch in self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True):
+            yield from batch.to_pylist()
+
     def rows_despite_rot(
         self,
         spec: TableSpec,

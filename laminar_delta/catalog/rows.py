@@ -62,6 +62,7 @@ class SaveContext:
     external_id: str | None = None
     vnode_count: int | None = None
     lineage: Lineage | None = None
+    state_needs: tuple[int, ...] = ()
     children: tuple[Mapping[str, object], ...] = ()
     content_digest: str | None = None
 
@@ -175,6 +176,7 @@ def _manifest_row(manifest: CheckpointManifest, context: SaveContext) -> Row:
             entry for name, records in manifest.inflight_data.items() for entry in _inflight_entries(name, records)
         ],
         "state_checksum": manifest.state_checksum,
+        "state_needs": list(context.state_needs),
         **_lineage(context.lineage),
         "children": [dict(child) for child in context.children],
         "content_digest": context.content_digest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +12,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.attempt import Attempt, Part, States, stage_offsets, stage_state
+from laminar_delta.catalog.attempt import Attempt, Part, stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.checkpoints import manifest_row
-from laminar_delta.catalog.chunks import Measured
-from laminar_delta.catalog.committing import Committer, Saved
+from laminar_delta.catalog.committing import Committer, Saved, Staged
 from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.recovery import FailedSinks, resume
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
+from laminar_delta.catalog.state.staging import Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.errors import CommitUnknownError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -34,16 +38,29 @@ if TYPE_CHECKING:
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
 
+_LOG = logging.getLogger(__name__)
+
 W = TypeVar("W", bound="SavingWriter")
 
 
 class SavingWriter:
     """The holder of a pipeline's generation, as far as its daily work goes."""
 
-    def __init__(self, engine: Engine, held: Generation, *, vnode_count: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        held: Generation,
+        *,
+        vnode_count: int | None = None,
+        state_policy: StatePolicy = DEFAULT_POLICY,
+    ) -> None:
         self.engine = engine
         self.held = held
         self.committer = Committer(engine, held, vnode_count=vnode_count)
+        self.state_policy = state_policy
+        self._upon: Layouts = {}
+        self._upon_id: int | None = None
+        self._upon_lock = threading.Lock()
         self._statuses = threading.Lock()
         self._status_ordinal = 0
         self._closed = False
@@ -100,25 +117,50 @@ class SavingWriter:
         if stored is not None:
             return self.committer.same_again(with_state(manifest, Measured.of(state)) if state else manifest, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
-            manifest, parts = self.stage(attempt, manifest, state)
-            return self.commit(attempt, manifest, parts, external_id=external_id)
+            staged = self.stage(attempt, manifest, state)
+            return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
 
-    def stage(
-        self, attempt: Attempt, manifest: CheckpointManifest, state: States | None = None
-    ) -> tuple[CheckpointManifest, list[Part]]:
-        """Stages all children of a checkpoint; nothing of it is visible before `commit`.
-
-        Returns:
-            The manifest with what it has to say of its state, and the parts to commit.
-        """
+    def stage(self, attempt: Attempt, manifest: CheckpointManifest, state: States | None = None) -> Staged:
+        """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
         if not state:
-            return manifest, stage_offsets(self.engine, attempt, manifest)
+            return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
-            staged = stage_state(self.engine, attempt, state)
-            parts = [*offsets.result(), *staged.parts]
-        return with_state(manifest, Measured(dict(staged.checksums), dict(staged.lengths))), parts
+            staged = stage_state(self.engine, attempt, state, policy=self.state_policy, upon=self.layouts())
+            parts = (*offsets.result(), *staged.parts)
+        return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
+
+    def layouts(self) -> Layouts:
+        """What the next state is stored upon: the last one saved here, or the one recovered from, which proved valid then."""
+        with self._upon_lock:
+            if self._upon_id is not None:
+                self._upon = self._layouts_of(self._upon_id)
+                self._upon_id = None
+            return self._upon
+
+    def saved_state(self, staged: Staged) -> None:
+        """Takes note of the state of a checkpoint just committed."""
+        if staged.state is not None:
+            with self._upon_lock:
+                self._upon, self._upon_id = staged.state.layouts, None
+
+    def stored_upon(self, checkpoint_id: int | None) -> None:
+        """The next state is stored upon that of this checkpoint."""
+        with self._upon_lock:
+            self._upon, self._upon_id = {}, checkpoint_id
+
+    def _layouts_of(self, checkpoint_id: int) -> Layouts:
+        try:
+            row = find_row(self.reading, self.pipeline, checkpoint_id)
+            if row is None or row["state_pipeline"] not in (None, self.pipeline):
+                return {}
+            found = CheckpointState(self.reading, row).layouts()
+        except LaminarDeltaError as error:
+            # A delta is a saving of space, never a need: without it the state is stored whole.
+            _LOG.warning("checkpoint %d cannot be stored upon: %s", checkpoint_id, error)
+            return {}
+        return {(layout.operator, layout.partition): layout for layout in found}
 
     @contextmanager
     def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
@@ -142,10 +184,11 @@ class SavingWriter:
         manifest: CheckpointManifest,
         parts: Sequence[Part],
         *,
+        state: StagedState | None = None,
         lineage: Lineage | None = None,
         external_id: str | None = None,
     ) -> Saved:
-        """Commits an attempt with the parts it accepts: the checkpoint's birth.
+        """Commits an attempt with the parts it accepts: the checkpoint's birth. `state` is what some of them are of.
 
         What it needs of other checkpoints stays: one that was retired meanwhile is restored.
 
@@ -154,9 +197,11 @@ class SavingWriter:
             SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
         """
         self._check_open()
-        saved = self.committer.commit(attempt, manifest, parts, lineage=lineage, external_id=external_id)
-        if not saved.replayed and (manifest.parent_id is not None or lineage is not None):
+        staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
+        saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
+        if not saved.replayed and (staged.manifest.parent_id is not None or staged.needs or lineage is not None):
             keep_needed(self.engine, self.pipeline, saved.checkpoint_id, owner=self.held.owner)
+        self.saved_state(staged)
         return saved
 
     def check_held(self) -> None:
@@ -188,7 +233,9 @@ class SavingWriter:
             check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
         """
         self.settle()
-        return resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
+        report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
+        self.stored_upon(report.chosen_id)
+        return report
 
     def sink_committed(self, checkpoint_id: int, sink: str) -> None:
         """Records that a sink delivered a checkpoint for good."""

@@ -11,70 +11,86 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.attempt import StagedState, stage_state
 from laminar_delta.catalog.checkpoints import saved_children
-from laminar_delta.catalog.chunks import joined
-from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
-from laminar_delta.codec import XXH3_PREFIX, StreamDigest, decompress_block
-from laminar_delta.errors import LaminarDeltaError
+from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.state.staging import StagedState, stage_state
+from laminar_delta.codec import XXH3_PREFIX, StreamDigest
+from laminar_delta.engine.predicate import col
 from laminar_delta.model.base64text import encode_base64
 from laminar_delta.model.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.attempt import Attempt
     from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.saving import SavingWriter
+    from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.codec import StateSource
-    from laminar_delta.engine.base import Engine
 
 SIDECAR = "__sidecar__"
 """The operator name of a sidecar's chunks; reserved."""
 
 
-def stage_sidecar(engine: Engine, attempt: Attempt, data: StateSource) -> StagedState:
-    """Streams a sidecar into `operator_snapshots`. Empty data is an empty sidecar, which is not the same as none."""
-    return stage_state(engine, attempt, {(SIDECAR, 0): data})
-
-
-def sidecar_chunks(chunks: Sequence[Row]) -> list[Row]:
-    """Of state chunks those of the sidecar, in order."""
-    return sorted((chunk for chunk in chunks if chunk["operator"] == SIDECAR), key=lambda chunk: int(chunk["chunk"]))
+def stage_sidecar(writer: SavingWriter, attempt: Attempt, data: StateSource) -> StagedState:
+    """Streams a sidecar into the state tables. Empty data is an empty sidecar, which is not the same as none."""
+    return stage_state(writer.engine, attempt, {(SIDECAR, 0): data}, policy=writer.state_policy, upon=writer.layouts())
 
 
 def read_sidecar(reading: Reading, row: Row) -> bytes | None:
     """The sidecar of a checkpoint, or None when it was saved without. Raises `CorruptionError` when it is not all there."""
-    chunks = sidecar_chunks(saved_children(reading, row, OPERATOR_SNAPSHOTS.name))
-    return joined(chunks) if chunks else None
+    for table in STATE_TABLES:
+        saved_children(reading, row, table)
+    state = CheckpointState(reading, row)
+    return state.read(SIDECAR) if state.layouts(col("operator").eq(SIDECAR)) else None
 
 
-def examine_checksum(row: Row, chunks: Sequence[Row]) -> Iterator[Finding]:
-    """Whether the state found is the one that the manifest's checksum is of. Chunks are taken as they are, good or bad."""
+class SidecarDigests:
+    """What a manifest's checksum may be the checksum of, while the sidecar streams by."""
+
+    def __init__(self, row: Row) -> None:
+        self._ours = StreamDigest()
+        self._plain = hashlib.sha256()
+        self._mixed = hashlib.sha256(inline_checksum(row).encode())
+        self._is_ours = str(row["state_checksum"]).startswith(XXH3_PREFIX)
+
+    def update(self, piece: memoryview) -> None:
+        """Takes the next piece."""
+        if self._is_ours:
+            self._ours.update(piece)
+        else:
+            self._plain.update(piece)
+            self._mixed.update(piece)
+
+    @property
+    def accepted(self) -> list[str]:
+        """In the kind that was stated; the likeliest first."""
+        return [self._ours.checksum] if self._is_ours else [self._plain.hexdigest(), self._mixed.hexdigest()]
+
+
+def examine_checksum(row: Row, layouts: Sequence[Layout], sidecar: SidecarDigests | None) -> Iterator[Finding]:
+    """Whether the state found is the one that the manifest's checksum is of."""
     stated = row["state_checksum"]
-    if stated is None or _is_elsewhere(row):
+    if stated is None:
         return
-    sidecar = sidecar_chunks(chunks)
-    if not chunks and stated != inline_checksum(row):
+    if not layouts and stated != inline_checksum(row):
         yield _fatal("state-not-found", "state.bin referenced by checksum but not found")
-    elif sidecar:
-        accepted = _checksums(row, sidecar, stated)
-        if stated not in accepted:
-            yield _fatal("state-checksum", f"state.bin checksum mismatch: expected {stated}, got {accepted[0]}")
+    elif sidecar is not None and stated not in sidecar.accepted:
+        yield _fatal("state-checksum", f"state.bin checksum mismatch: expected {stated}, got {sidecar.accepted[0]}")
 
 
-def examine_operators(row: Row, chunks: Sequence[Row]) -> Iterator[Finding]:
+def examine_operators(row: Row, layouts: Sequence[Layout]) -> Iterator[Finding]:
     """Whether every operator that the manifest names has its state: LaminarDB starts those without it empty, unnoticed."""
-    own = {chunk["operator"] for chunk in chunks}
-    sidecar = sidecar_chunks(chunks)
-    size = sum(int(chunk["raw_length"]) for chunk in sidecar)
+    sizes = {layout.operator: layout.length for layout in layouts}
     for entry in row["operators"]:
         operator, end = entry["operator"], int(entry["external_offset"]) + int(entry["external_length"])
         if entry["undecoded"] is not None:
             yield _fatal("state-undecodable", f"inline state of operator {operator!r} is not base64 [LDB-4004]")
-        elif not entry["external"] or operator in own or _is_elsewhere(row) or not entry["external_length"]:
+        elif not entry["external"] or operator in sizes or not entry["external_length"]:
             continue
-        elif not sidecar:
+        elif SIDECAR not in sizes:
             yield _fatal("state-not-saved", f"state of operator {operator!r} is in state.bin, which was not saved")
-        elif end > size:
-            message = f"state of operator {operator!r} ends at byte {end} of state.bin, which has {size}"
+        elif end > sizes[SIDECAR]:
+            message = f"state of operator {operator!r} ends at byte {end} of state.bin, which has {sizes[SIDECAR]}"
             yield _fatal("state-out-of-range", message)
 
 
@@ -86,28 +102,6 @@ def inline_checksum(row: Row) -> str:
         text = entry["undecoded"] if entry["state"] is None else encode_base64(entry["state"])
         digest.update(operator + b"\0" + (text or "").encode() + b"\0")
     return digest.hexdigest()
-
-
-def _checksums(row: Row, sidecar: Sequence[Row], stated: str) -> list[str]:
-    """What the checksum may be, in the kind that was stated; the likeliest first."""
-    ours, plain, mixed = StreamDigest(), hashlib.sha256(), hashlib.sha256(inline_checksum(row).encode())
-    try:
-        for chunk in sidecar:
-            raw = decompress_block(chunk["data"], chunk["raw_length"])
-            if stated.startswith(XXH3_PREFIX):
-                ours.update(raw)
-            else:
-                plain.update(raw)
-                mixed.update(raw)
-    except LaminarDeltaError as error:
-        return [f"what does not decompress: {error.message}"]
-    return [ours.checksum] if stated.startswith(XXH3_PREFIX) else [plain.hexdigest(), mixed.hexdigest()]
-
-
-def _is_elsewhere(row: Row) -> bool:
-    """Whether the state, or some of it, is in rows of other checkpoints."""
-    deltas = any(child["table"] == OPERATOR_DELTAS.name for child in row["children"])
-    return deltas or row["state_checkpoint_id"] is not None
 
 
 def _fatal(code: str, message: str) -> Finding:

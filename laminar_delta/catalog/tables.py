@@ -59,6 +59,7 @@ _OPERATOR = pa.struct(
 )
 _INFLIGHT = pa.struct([("operator", TEXT), ("input_id", WHOLE), ("data", BYTES), ("undecoded", TEXT)])
 _CHILDREN = pa.struct([("table", TEXT), ("version", NUMBER), ("parts", TEXTS), ("rows", NUMBER), ("digest", TEXT)])
+_STORE = pa.struct([("table", TEXT), ("checkpoint_id", NUMBER), ("attempt_id", TEXT), ("raw_bytes", NUMBER)])
 _SKIPPED = pa.struct([("checkpoint_id", NUMBER), ("reason", TEXT)])
 _HEALED = pa.struct([("checkpoint_id", NUMBER), ("table", TEXT), ("version", NUMBER), ("reason", TEXT)])
 
@@ -105,6 +106,7 @@ MANIFESTS = _spec(
         "operators": pa.list_(_OPERATOR),
         "inflight": pa.list_(_INFLIGHT),
         "state_checksum": TEXT,
+        "state_needs": pa.list_(NUMBER),
         "state_pipeline": TEXT,
         "state_checkpoint_id": NUMBER,
         "state_attempt_id": TEXT,
@@ -158,44 +160,36 @@ SINK_STATUSES = _spec(
     stats="pipeline,checkpoint_id,attempt_id",
 )
 
+_STATE_COLUMNS: dict[str, pa.DataType] = {
+    "pipeline": TEXT,
+    "checkpoint_id": NUMBER,
+    "attempt_id": TEXT,
+    "generation": NUMBER,
+    "part_id": TEXT,
+    "operator": TEXT,
+    "partition": NUMBER,
+    "chunk": NUMBER,
+    "raw_length": NUMBER,
+    "xxh3": WHOLE,
+    "names": BYTES,
+    "block_bytes": NUMBER,
+    "checksum": TEXT,
+    "stores": pa.list_(_STORE),
+    "data": BYTES,
+}
+
 OPERATOR_SNAPSHOTS = _spec(
     "operator_snapshots",
-    "One row is one chunk of the full state of one operator partition",
-    {
-        "pipeline": TEXT,
-        "checkpoint_id": NUMBER,
-        "attempt_id": TEXT,
-        "generation": NUMBER,
-        "part_id": TEXT,
-        "operator": TEXT,
-        "partition": NUMBER,
-        "chunk": NUMBER,
-        "raw_length": NUMBER,
-        "xxh3": WHOLE,
-        "data": BYTES,
-    },
+    "One row is one chunk of the full state of one operator partition, or its layout",
+    _STATE_COLUMNS,
     stats="attempt_id,operator,partition,chunk",
     partition_by=("pipeline", "checkpoint_id"),
 )
 
 OPERATOR_DELTAS = _spec(
     "operator_deltas",
-    "One row is changed blocks of one operator partition against its base",
-    {
-        "pipeline": TEXT,
-        "checkpoint_id": NUMBER,
-        "attempt_id": TEXT,
-        "generation": NUMBER,
-        "part_id": TEXT,
-        "operator": TEXT,
-        "partition": NUMBER,
-        "base_checkpoint_id": NUMBER,
-        "chunk": NUMBER,
-        "blocks": pa.list_(NUMBER),
-        "raw_length": NUMBER,
-        "xxh3": WHOLE,
-        "data": BYTES,
-    },
+    "One row is blocks of one operator partition that the checkpoints before do not have, or its layout",
+    _STATE_COLUMNS,
     stats="attempt_id,operator,partition,chunk",
     partition_by=("pipeline", "checkpoint_id"),
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.attempt import PAYLOADS
 from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
-from laminar_delta.catalog.chunks import raw_of
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import raise_unless_damage
-from laminar_delta.catalog.sidecar import examine_checksum, examine_operators
-from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, examine_checksum, examine_operators
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.state.streaming import stream
+from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
 from laminar_delta.model.findings import Finding, Severity, validate_manifest
 
@@ -24,37 +26,47 @@ def examine(reading: Reading, row: Row) -> list[Finding]:
     if digest != row["content_digest"]:
         changed = f"manifest row changed: saved as {row['content_digest']}, found {digest}"
         return [_fatal("manifest-changed", changed)]
-    found: list[Finding] = []
-    chunks: list[Row] = []
-    for child in row["children"]:
-        try:
-            rows = child_rows(reading, row, child["table"])
-        except LaminarDeltaError as error:
-            raise_unless_damage(error)
-            found.append(_fatal("children-unreadable", f"{child['table']} cannot be read: {error}"))
-            continue
-        found.extend(_examine_children(child, rows))
-        if child["table"] == OPERATOR_SNAPSHOTS.name:
-            chunks = rows
-    found.extend(examine_checksum(row, chunks))
+    found = [finding for child in row["children"] for finding in _examine_children(reading, row, child)]
+    found.extend(_examine_state(reading, row))
     if not any(finding.is_fatal for finding in found):
-        found.extend(examine_operators(row, chunks))
         found.extend(_examine_manifest(reading, row))
     if row["epoch"] == 0 or row["checkpoint_id"] == 0:
         found.append(_fatal("zero", "epoch or checkpoint_id is 0 — likely corrupted"))
     return found
 
 
-def _examine_children(child: Row, rows: list[Row]) -> Iterator[Finding]:
-    problem = children_problem(child, rows)
-    if problem is not None:
-        yield _fatal(*problem)
-    elif child["table"] == OPERATOR_SNAPSHOTS.name:
-        for chunk in rows:
-            try:
-                raw_of(chunk)
-            except CorruptionError as error:
-                yield _fatal("state-changed", error.message)
+def _examine_children(reading: Reading, row: Row, child: Row) -> Iterator[Finding]:
+    columns = [name for name in BY_NAME[child["table"]].schema.names if name not in PAYLOADS]
+    try:
+        problem = children_problem(child, child_rows(reading, row, child["table"], columns=columns))
+    except LaminarDeltaError as error:
+        raise_unless_damage(error)
+        yield _fatal("children-unreadable", f"{child['table']} cannot be read: {error}")
+    else:
+        if problem is not None:
+            yield _fatal(*problem)
+
+
+def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
+    """Every byte of the state, streamed by."""
+    state = CheckpointState(reading, row)
+    sidecar: SidecarDigests | None = None
+    try:
+        layouts = state.layouts()
+        for layout in layouts:
+            digests = SidecarDigests(row) if layout.operator == SIDECAR else None
+            for piece in stream(reading, state.owner, layout):
+                if digests is not None:
+                    digests.update(piece)
+            sidecar = digests or sidecar
+    except CorruptionError as error:
+        yield _fatal("state-changed", error.message)
+    except LaminarDeltaError as error:
+        raise_unless_damage(error)
+        yield _fatal("state-unreadable", f"state cannot be read: {error}")
+    else:
+        yield from examine_checksum(row, layouts, sidecar)
+        yield from examine_operators(row, layouts)
 
 
 def _examine_manifest(reading: Reading, row: Row) -> Iterator[Finding]:

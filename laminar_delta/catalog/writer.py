@@ -5,7 +5,6 @@ Its daily work is `saving`; what an operator adds is here: going back, starting 
 
 from __future__ import annotations
 
-from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.checkpoints import heads
 from laminar_delta.catalog.derive import EDIT, FORK, REWIND, UNDO, Derived, OffsetEdits, plan_derivation, undone_by
 from laminar_delta.catalog.saving import SavingWriter
@@ -104,8 +103,9 @@ class Writer(SavingWriter):
         )
         if not dry_run:
             with self.attempting(number) as attempt:
-                parts = stage_offsets(self.engine, attempt, planned.manifest)
-                self.commit(attempt, planned.manifest, parts, lineage=planned.lineage)
+                staged = self.stage(attempt, planned.manifest)
+                self.commit(attempt, planned.manifest, staged.parts, lineage=planned.lineage)
+            self.stored_upon(number)
         return Derived(
             checkpoint_id=number,
             how=how,

@@ -7,7 +7,7 @@ beforehand.
 
 from laminar_delta.codec.blocks import BLOCK_BYTES, Block, BlockCutter, ReadableFile, StateSource, changed_blocks
 from laminar_delta.codec.buffers import BytesLike, flat_view
-from laminar_delta.codec.checksum import XXH3_PREFIX, StreamDigest, block_hash, crc32c, verify, xxh3_hex
+from laminar_delta.codec.checksum import XXH3_PREFIX, StreamDigest, block_hash, block_name, crc32c, verify, xxh3_hex
 from laminar_delta.codec.lcb1 import (
     MAX_BATCH_BYTES,
     BatchEntry,
@@ -31,6 +31,7 @@ __all__ = [
     "XXH3_PREFIX",
     "StreamDigest",
     "block_hash",
+    "block_name",
     "crc32c",
     "verify",
     "xxh3_hex",

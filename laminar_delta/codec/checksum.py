@@ -1,13 +1,14 @@
 """Checksums: what they are for, and which one where.
 
     xxh3-128   whole states and streams, as the text `xxh3:<32 hex digits>`
-    xxh3-64    one block of a state, as an integer 0 to 2^64-1
+    xxh3-128   one block of a state, as 16 bytes: its name, by which equal blocks are stored once
+    xxh3-64    a chunk of blocks as stored, as an integer 0 to 2^64-1
     CRC-32C    LCB1 batches, because the format says so
 
-A whole-state checksum also answers "is this the same content?" between any two checkpoints ever saved, so it must
-survive a catalog's worth of pairs: at 64 bits a chance collision becomes likely near 2^32 states, at 128 bits it does
-not. A block's hash is only compared with the same block of the parent, one pair at a time, and one is kept per 64
-KiB: 64 bits are enough, and a change they miss (1 in 2^64) still fails the whole-state checksum on reading.
+A whole-state checksum also answers "is this the same content?" between any two checkpoints ever saved, and a block's name
+between any two blocks of a state and its forerunners, so they must survive a catalog's worth of pairs: at 64 bits a chance
+collision becomes likely near 2^32 of them, at 128 bits it does not. A chunk's hash only tells whether it is as it was written:
+64 bits are enough.
 
 None of these withstands someone who forges data on purpose; they detect damage. SHA-256, which other systems ask for,
 is computed where states are exported, not here.
@@ -41,6 +42,11 @@ def xxh3_hex(data: BytesLike) -> str:
 def block_hash(data: BytesLike) -> int:
     """The xxh3-64 of one block, 0 to 2^64-1."""
     return xxhash.xxh3_64_intdigest(flat_view(data))
+
+
+def block_name(data: BytesLike) -> bytes:
+    """The xxh3-128 of one block as 16 bytes: what a block is known by among all of a state and its forerunners."""
+    return xxhash.xxh3_128_digest(flat_view(data))
 
 
 def crc32c(data: BytesLike) -> int:

@@ -11,18 +11,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import children_of, stage_offsets
-from laminar_delta.catalog.chunks import cut
 from laminar_delta.catalog.comparing import check_same, news
 from laminar_delta.catalog.sidecar import SIDECAR, stage_sidecar
+from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.codec import xxh3_hex
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model import check_ordering_number
 from laminar_delta.stores.resuming import StartingPoint
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.attempt import Attempt, StagedState
+    from laminar_delta.catalog.attempt import Attempt
     from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.catalog.reading import Row
+    from laminar_delta.catalog.state.staging import StagedState
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.codec import StateSource
     from laminar_delta.model import CheckpointManifest, RecoveryReport
@@ -71,7 +72,7 @@ class Saver:
                 if state_data is None:
                     self._commit(writer, attempt, manifest, None)
                 else:
-                    state = stage_sidecar(self._catalog.engine, attempt, state_data)
+                    state = stage_sidecar(writer, attempt, state_data)
                     self._commit(writer, attempt, replace(manifest, state_checksum=None), state)
             self._give_up(writer, number)
             return True
@@ -86,7 +87,7 @@ class Saver:
                 self._check_same_state(row, data)
                 return
             with writer.attempting(number) as attempt:
-                state = stage_sidecar(self._catalog.engine, attempt, data)
+                state = stage_sidecar(writer, attempt, data)
             self._give_up(writer, number)
             self._staged[number] = _Staged(attempt, state)
 
@@ -169,13 +170,14 @@ class Saver:
     def _commit(
         self, writer: Writer, attempt: Attempt, manifest: CheckpointManifest, state: StagedState | None
     ) -> None:
-        parts = stage_offsets(self._catalog.engine, attempt, manifest)
+        parts = tuple(stage_offsets(self._catalog.engine, attempt, manifest))
         if state is not None:
-            parts += state.parts
-            checksum = state.checksums[SIDECAR, 0] if manifest.state_checksum is None else manifest.state_checksum
-            size = manifest.size_bytes or state.lengths[SIDECAR]
+            (layout,) = state.layouts.values()
+            checksum = layout.checksum if manifest.state_checksum is None else manifest.state_checksum
+            size = manifest.size_bytes or layout.length
             manifest = replace(manifest, state_checksum=checksum, size_bytes=size)
-        writer.commit(attempt, manifest, parts)
+            parts = (*parts, *state.parts)
+        writer.commit(attempt, manifest, parts, state=state)
 
     def _check_same(self, row: Row, manifest: CheckpointManifest, state_data: StateSource | None) -> None:
         # A checksum that comes with data is not taken from the manifest, so it is not compared with it either.
@@ -192,16 +194,14 @@ class Saver:
             self._check_same_state(row, state_data)
 
     def _check_same_state(self, row: Row, data: StateSource) -> None:
-        cutter = cut(data)
-        for _ in cutter:
-            pass
+        given = Measured.of({(SIDECAR, 0): data}).checksums[SIDECAR, 0]
         stored = self._loader.sidecar(row)
         found = None if stored is None else xxh3_hex(stored)
-        if cutter.checksum != found:
+        if given != found:
             raise ConflictError(
                 f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} is committed "
                 f"{'without state' if found is None else 'with other state'}",
-                expected=cutter.checksum,
+                expected=given,
                 found=found,
                 next_step="Save other state under another id.",
             )

@@ -1,0 +1,128 @@
+"""The state of a checkpoint as readers see it: every byte verified, or `CorruptionError` naming what is wrong."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from laminar_delta.catalog.checkpoints import child_rows
+from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout
+from laminar_delta.catalog.state.streaming import stream
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.engine.predicate import Predicate
+
+_PAYLOADS = pa.schema(dict[str, pa.DataType](operator=pa.string(), partition=pa.int64(), payload=pa.large_binary()))
+_LAYOUT_COLUMNS = [
+    "checkpoint_id",
+    "operator",
+    "partition",
+    "raw_length",
+    "xxh3",
+    "names",
+    "block_bytes",
+    "checksum",
+    "stores",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """The operator state of one checkpoint. Nothing is read before it is asked for."""
+
+    reading: Reading
+    row: Row
+
+    def partitions(self) -> dict[str, list[int]]:
+        """The operators that have state, and their partitions, in order."""
+        found: dict[str, set[int]] = {operator: {0} for operator in self._inline()}
+        for layout in self.layouts():
+            found.setdefault(layout.operator, set()).add(layout.partition)
+        return {operator: sorted(numbers) for operator, numbers in sorted(found.items())}
+
+    def read(self, operator: str, partition: int = 0) -> bytes:
+        """The whole state of one operator partition. Raises `NotFoundError` when the checkpoint has none."""
+        return b"".join(self.pieces(operator, partition))
+
+    def open(self, operator: str, partition: int = 0) -> io.BufferedReader:
+        """The state of one operator partition as a file to read from its beginning to its end, in bounded memory."""
+        return io.BufferedReader(_Pieces(self.pieces(operator, partition)), buffer_size=1 << 16)
+
+    def pieces(self, operator: str, partition: int = 0) -> Iterator[bytes | memoryview]:
+        """The state of one operator partition in pieces, in order."""
+        inline = self._inline().get(operator)
+        if inline is not None and partition == 0:
+            return iter((inline,))
+        found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
+        if not found:
+            raise NotFoundError(
+                f"checkpoint {self.row['checkpoint_id']} has no state of operator {operator!r} partition {partition}",
+                expected=(operator, partition),
+                found=self.partitions(),
+                next_step="See `partitions` for what there is.",
+            )
+        return stream(self.reading, self.owner, found[0])
+
+    def verify(self) -> None:
+        """Reads everything, keeping nothing. Raises `CorruptionError` at the first byte that is not as saved."""
+        for layout in self.layouts():
+            for _ in stream(self.reading, self.owner, layout):
+                pass
+
+    def to_arrow(self) -> pa.Table:
+        """All of it as a table of operator, partition and payload, for states that fit into memory."""
+        rows = [
+            {"operator": operator, "partition": partition, "payload": self.read(operator, partition)}
+            for operator, partitions in self.partitions().items()
+            for partition in partitions
+        ]
+        return pa.Table.from_pylist(rows, schema=_PAYLOADS)
+
+    @property
+    def owner(self) -> str:
+        """The pipeline whose checkpoints store it: another's, for a fork."""
+        return str(self.row["state_pipeline"] or self.row["pipeline"])
+
+    def layouts(self, where: Predicate | None = None) -> list[Layout]:
+        """What the state of each operator partition is made of, except for what is inline."""
+        only = col("chunk").eq(LAYOUT_CHUNK)
+        return [
+            Layout.from_row(found)
+            for table in STATE_TABLES
+            for found in child_rows(
+                self.reading, self.row, table, where=only if where is None else only & where, columns=_LAYOUT_COLUMNS
+            )
+        ]
+
+    def _inline(self) -> dict[str, bytes]:
+        return {entry["operator"]: entry["state"] for entry in self.row["operators"] if entry["state"] is not None}
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces as a raw file."""
+
+    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            following = next(self._pieces, None)
+            if following is None:
+                return 0
+            self._rest = memoryview(following)
+        taken = min(len(buffer), len(self._rest))
+        buffer[:taken] = self._rest[:taken]
+        self._rest = self._rest[taken:]
+        return taken

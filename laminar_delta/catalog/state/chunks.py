@@ -1,0 +1,128 @@
+"""Blocks as rows of the state tables: chunks of about a megabyte, each one LZ4 block with the names of what it holds.
+
+A chunk is verified by itself, so a read never hands out bytes that were not the ones saved, and a rotten chunk is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.catalog.state.layout import NAME_BYTES
+from laminar_delta.codec import (
+    BlockCutter,
+    block_hash,
+    block_name,
+    compress_block,
+    decompress_block,
+    flat_view,
+    verify,
+    xxh3_hex,
+)
+from laminar_delta.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from laminar_delta.codec import StateSource
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a manifest says of the states it was saved with: lengths per operator, and a checksum over all of them."""
+
+    checksums: dict[tuple[str, int], str] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, states: Mapping[tuple[str, int], StateSource]) -> Measured:
+        """Measures states without storing them, to compare with some that are stored."""
+        measured = cls()
+        for (operator, partition), source in states.items():
+            cutter = BlockCutter(source)
+            for _ in cutter:
+                pass
+            measured.add(operator, partition, checksum=cutter.checksum, length=cutter.length)
+        return measured
+
+    def add(self, operator: str, partition: int, *, checksum: str, length: int) -> None:
+        """Takes note of a state."""
+        self.checksums[operator, partition] = checksum
+        self.lengths[operator] = self.lengths.get(operator, 0) + length
+
+    @property
+    def checksum(self) -> str:
+        """Over all of them."""
+        return checksum_over(self.checksums)
+
+
+def checksum_over(states: Mapping[tuple[str, int], str]) -> str:
+    """The `state_checksum` of a checkpoint: over the checksums of all its operator partitions."""
+    text = "\n".join(f"{operator!r} {partition} {found}" for (operator, partition), found in sorted(states.items()))
+    return xxh3_hex(text.encode("utf-8", "surrogatepass"))
+
+
+def chunk_row(fixed: Row, operator: str, partition: int, number: int, blocks: list[tuple[bytes, bytes]]) -> Row:
+    """Some blocks, by name, as one row."""
+    raw = b"".join(data for _, data in blocks) if len(blocks) > 1 else blocks[0][1]
+    return {
+        **fixed,
+        "operator": operator,
+        "partition": partition,
+        "chunk": number,
+        "names": b"".join(name for name, _ in blocks),
+        "raw_length": len(raw),
+        "xxh3": Decimal(block_hash(raw)),
+        "data": compress_block(raw),
+        "checksum": None,
+        "block_bytes": None,
+        "stores": None,
+    }
+
+
+def names_of(row: Row) -> list[bytes]:
+    """The names of the blocks in a chunk, in order."""
+    names = row["names"]
+    return [names[at : at + NAME_BYTES] for at in range(0, len(names), NAME_BYTES)]
+
+
+def raw_of(row: Row) -> bytes:
+    """The bytes of a chunk, verified. Raises `CorruptionError` naming operator, partition, checkpoint and chunk."""
+    where = (
+        f"chunk {row['chunk']} of operator {row['operator']!r} partition {row['partition']} "
+        f"in checkpoint {row['checkpoint_id']}"
+    )
+    details = {name: row[name] for name in ("operator", "partition", "checkpoint_id", "chunk")}
+    try:
+        raw = decompress_block(row["data"], row["raw_length"])
+    except CorruptionError as error:
+        raise CorruptionError(
+            f"{where} does not decompress: {error.message}",
+            expected=row["raw_length"],
+            found=error.found,
+            details=details,
+        ) from error
+    verify(where, expected=int(row["xxh3"]), found=block_hash(raw), details=details)
+    return raw
+
+
+def blocks_of(row: Row, block_bytes: int) -> Iterator[tuple[bytes, memoryview]]:
+    """The blocks of a chunk by name. Raises `CorruptionError` when it does not hold what it says."""
+    raw = flat_view(raw_of(row))
+    names = names_of(row)
+    for place, name in enumerate(names):
+        # Only the last block of a state is shorter, and it is the last of its chunk.
+        end = len(raw) if place + 1 == len(names) else (place + 1) * block_bytes
+        block = raw[place * block_bytes : end]
+        found = block_name(block)
+        if found != name:
+            raise CorruptionError(
+                f"block {place} of chunk {row['chunk']} of operator {row['operator']!r} partition {row['partition']} "
+                f"in checkpoint {row['checkpoint_id']} is not the one it is called",
+                expected=name.hex(),
+                found=found.hex(),
+                details={key: row[key] for key in ("operator", "partition", "checkpoint_id", "chunk")},
+            )
+        yield name, block

@@ -1,0 +1,45 @@
+"""How state is cut and stored. One set of numbers, measured; see `benchmarks/state.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laminar_delta.codec import BLOCK_BYTES
+from laminar_delta.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatePolicy:
+    """How the state of an operator partition is stored."""
+
+    block_bytes: int = BLOCK_BYTES
+    """The unit in which changes are found. Smaller ones store less of a scattered change and cost a name each."""
+    chunk_bytes: int = 1 << 20
+    """Raw bytes compressed together: what a reader has to decompress to get at one block."""
+    part_bytes: int = 32 << 20
+    """About how many stored bytes one append carries: bounds the memory a save needs, whatever the state's size."""
+    longest_chain: int = 16
+    """How many checkpoints may together store one state before it is stored anew."""
+    most_stale: float = 0.75
+    """How many bytes that a state no longer has, in parts of its length, its chain may hold before it is stored anew."""
+    most_changed: float = 0.5
+    """The part of a state that may have changed for a delta to be worth its chain."""
+
+    def __post_init__(self) -> None:
+        for name in ("block_bytes", "chunk_bytes", "part_bytes", "longest_chain"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InvalidInputError(f"{name} is too small", expected="1 or more", found=value)
+        if self.chunk_bytes < self.block_bytes:
+            raise InvalidInputError(
+                "a chunk holds whole blocks", expected=f"at least {self.block_bytes}", found=self.chunk_bytes
+            )
+        if self.most_stale < 0 or not 0 <= self.most_changed <= 1:
+            raise InvalidInputError(
+                "a chain's bounds are parts of the state's length",
+                expected="most_stale >= 0, 0 <= most_changed <= 1",
+                found=(self.most_stale, self.most_changed),
+            )
+
+
+DEFAULT_POLICY = StatePolicy()

@@ -1,0 +1,235 @@
+"""Staging state: streamed, cut into blocks, and only those stored that the checkpoints before do not have.
+
+What a state is stored upon is the layout of the same operator partition in a checkpoint before: its blocks are known by name,
+so none of its bytes are read. Where too much changed, or the chain has grown too long, the state is stored whole and begins a
+chain of its own. Never more than about one part of it is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from laminar_delta.catalog.attempt import Attempt, Part, stage
+from laminar_delta.catalog.state.chunks import Measured, chunk_row
+from laminar_delta.catalog.state.layout import Layout, Store
+from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.codec import BlockCutter, block_name, flat_view
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Row
+    from laminar_delta.catalog.state.policy import StatePolicy
+    from laminar_delta.codec import StateSource
+    from laminar_delta.engine.base import Engine
+
+Key = tuple[str, int]
+"""Operator and partition."""
+States = Mapping[Key, "StateSource"]
+Layouts = Mapping[Key, Layout]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedState:
+    """State that was staged: its parts, and what the manifest says of it."""
+
+    checkpoint_id: int
+    parts: tuple[Part, ...]
+    measured: Measured
+    layouts: Layouts
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """The checkpoints before that store some of it, ascending."""
+        stores = {store.checkpoint_id for layout in self.layouts.values() for store in layout.stores}
+        return tuple(sorted(stores - {self.checkpoint_id}))
+
+
+def stage_state(
+    engine: Engine, attempt: Attempt, states: States, *, policy: StatePolicy, upon: Layouts | None = None
+) -> StagedState:
+    """Stages the state of one attempt, upon the layouts of a checkpoint before, if there are any."""
+    return stage_all_state(engine, [(attempt, states, upon or {})], policy=policy)[0]
+
+
+def stage_all_state(
+    engine: Engine, saves: Sequence[tuple[Attempt, States, Layouts]], *, policy: StatePolicy
+) -> list[StagedState]:
+    """The same for several attempts in shared commits; the answer in their order."""
+    layouts: list[dict[Key, Layout]] = []
+    with _Appender(engine, [attempt for attempt, _, _ in saves], policy.part_bytes) as appender:
+        for attempt, states, upon in saves:
+            found: dict[Key, Layout] = {}
+            for (operator, partition), source in states.items():
+                cutting = _Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
+                for row in cutting.rows():
+                    appender.add(cutting.table, row)
+                found[operator, partition] = cutting.layout
+            layouts.append(found)
+        parts = appender.finish()
+    return [
+        StagedState(
+            checkpoint_id=attempt.checkpoint_id,
+            parts=(*parts[attempt.attempt_id], *_reached(engine, parts[attempt.attempt_id], found)),
+            measured=_measure(found),
+            layouts=found,
+        )
+        for (attempt, _, _), found in zip(saves, layouts, strict=True)
+    ]
+
+
+class _Appender:
+    """Rows on their way into the state tables: what was cut is written while the next is being cut."""
+
+    def __init__(self, engine: Engine, attempts: list[Attempt], part_bytes: int) -> None:
+        self._engine = engine
+        self._attempts = attempts
+        self._part_bytes = part_bytes
+        self._waiting: dict[str, list[Row]] = {}
+        self._sizes: dict[str, int] = {}
+        self._parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt in attempts}
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="laminar-state")
+        self._writing: Future[None] | None = None
+
+    def add(self, table: str, row: Row) -> None:
+        """Takes a row, and hands a part over when there is enough for one."""
+        self._waiting.setdefault(table, []).append(row)
+        self._sizes[table] = self._sizes.get(table, 0) + len(row["data"]) + len(row["names"])
+        if self._sizes[table] >= self._part_bytes:
+            self._flush(table)
+
+    def finish(self) -> dict[str, list[Part]]:
+        """Writes the rest; the parts of each attempt."""
+        for table in sorted(self._waiting):
+            self._flush(table)
+        self._wait()
+        return self._parts
+
+    def _flush(self, table: str) -> None:
+        rows = self._waiting.pop(table)
+        self._sizes[table] = 0
+        # The part before must have been written by now, so that two are in memory at most.
+        self._wait()
+        self._writing = self._beside.submit(self._append, table, rows)
+
+    def _append(self, table: str, rows: list[Row]) -> None:
+        arrow = pa.Table.from_pylist(rows, schema=BY_NAME[table].schema)
+        rows.clear()
+        for attempt_id, part in stage(self._engine, self._attempts, table, arrow).items():
+            self._parts[attempt_id].append(part)
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+
+    def __enter__(self) -> _Appender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._beside.shutdown()
+
+
+def _reached(engine: Engine, own: Sequence[Part], layouts: Layouts) -> list[Part]:
+    """Tables that only checkpoints before have rows in: healing has to know which version still had them."""
+    used = {store.table for layout in layouts.values() for store in layout.stores} - {part.table for part in own}
+    return [Part(table=table, part_id="", version=engine.version(table), rows=0, digest="") for table in sorted(used)]
+
+
+def _measure(layouts: Layouts) -> Measured:
+    measured = Measured()
+    for (operator, partition), layout in layouts.items():
+        measured.add(operator, partition, checksum=layout.checksum, length=layout.length)
+    return measured
+
+
+class _Cutting:
+    """One operator partition on its way into rows."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        operator: str,
+        partition: int,
+        source: StateSource,
+        policy: StatePolicy,
+        upon: Layout | None,
+    ) -> None:
+        self._attempt = attempt
+        self._operator = operator
+        self._partition = partition
+        self._source = source
+        self._policy = policy
+        self._upon = upon if upon is not None and _worth_it(upon, source, policy) else None
+        self.table = OPERATOR_SNAPSHOTS.name if self._upon is None else OPERATOR_DELTAS.name
+        self.layout: Layout
+        """Known once the rows have been taken to their end."""
+
+    def rows(self) -> Iterator[Row]:
+        fixed = {
+            "pipeline": self._attempt.pipeline,
+            "checkpoint_id": self._attempt.checkpoint_id,
+            "attempt_id": self._attempt.attempt_id,
+            "generation": self._attempt.generation,
+            "part_id": None,
+        }
+        known: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+        per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
+        names = bytearray()
+        fresh: list[tuple[bytes, bytes]] = []
+        number = stored = 0
+        cutter = BlockCutter(self._source, block_bytes=self._policy.block_bytes)
+        for block in cutter:
+            name = block_name(block.data)
+            names += name
+            if name in known:
+                continue
+            known.add(name)
+            fresh.append((name, block.data))
+            stored += len(block.data)
+            if len(fresh) == per_chunk:
+                yield chunk_row(fixed, self._operator, self._partition, number, fresh)
+                number, fresh = number + 1, []
+        if fresh:
+            yield chunk_row(fixed, self._operator, self._partition, number, fresh)
+        self.layout = Layout(
+            operator=self._operator,
+            partition=self._partition,
+            length=cutter.length,
+            checksum=cutter.checksum,
+            block_bytes=self._policy.block_bytes,
+            names=bytes(names),
+            stores=self._stores(stored),
+        )
+        yield self.layout.row(fixed)
+
+    def _stores(self, stored: int) -> tuple[Store, ...]:
+        before = () if self._upon is None else self._upon.stores
+        if not stored:
+            return before
+        own = Store(
+            table=self.table,
+            checkpoint_id=self._attempt.checkpoint_id,
+            attempt_id=self._attempt.attempt_id,
+            raw_bytes=stored,
+        )
+        return (*before, own)
+
+
+def _worth_it(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:
+    """Whether a delta upon a layout is to be stored. Looked at beforehand where that costs no more than hashing."""
+    if not upon.may_grow(policy) or not upon.blocks:
+        return False
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        return True
+    view = flat_view(source)
+    known = set(upon.names_from(0, upon.blocks))
+    size = policy.block_bytes
+    changed = sum(
+        len(block)
+        for block in (view[at : at + size] for at in range(0, len(view), size))
+        if block_name(block) not in known
+    )
+    return changed <= len(view) * policy.most_changed

@@ -1,0 +1,133 @@
+"""Reading a state: its blocks in order, every one verified, a window of them in memory at a time.
+
+A window asks each state table once for just the chunks it needs; the next one is fetched while the caller takes this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.state.chunks import blocks_of, names_of
+from laminar_delta.catalog.tables import BY_NAME
+from laminar_delta.codec import StreamDigest, verify
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.state.layout import Layout
+    from laminar_delta.engine.predicate import Predicate
+
+WINDOW_BYTES = 16 << 20
+"""Raw bytes of state read at a time."""
+
+Place = tuple[str, int, str, int]
+"""Where a chunk is: table, checkpoint, attempt, number."""
+
+
+def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryview]:
+    """The blocks of a state in order.
+
+    Args:
+        reading: At which versions.
+        pipeline: Whose checkpoints store it.
+        layout: What it is made of.
+
+    Raises:
+        CorruptionError: A block is missing or is not what was saved; the end is only reached when the whole is right.
+    """
+    digest = StreamDigest()
+    for window in _windows(reading, pipeline, layout):
+        for block in window:
+            digest.update(block)
+            yield block
+    subject = f"state of operator {layout.operator!r} partition {layout.partition}"
+    details = {"operator": layout.operator, "partition": layout.partition}
+    verify(subject, expected=layout.checksum, found=digest.checksum, details=details)
+
+
+def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[memoryview]]:
+    if layout.stored_bytes <= 2 * WINDOW_BYTES:
+        rows = _rows(reading, pipeline, layout, None, with_data=True)
+        yield _assemble(layout, 0, layout.blocks, rows)
+        return
+    places = _places(reading, pipeline, layout)
+    count = max(1, WINDOW_BYTES // layout.block_bytes)
+
+    def fetch(start: int) -> list[memoryview]:
+        wanted = {place for name in layout.names_from(start, count) if (place := places.get(name)) is not None}
+        return _assemble(layout, start, count, _rows(reading, pipeline, layout, wanted, with_data=True))
+
+    with ThreadPoolExecutor(1, thread_name_prefix="laminar-read") as ahead:
+        coming = ahead.submit(fetch, 0)
+        for start in range(0, layout.blocks, count):
+            window = coming.result()
+            if start + count < layout.blocks:
+                coming = ahead.submit(fetch, start + count)
+            yield window
+
+
+def _assemble(layout: Layout, start: int, count: int, rows: Iterator[Row]) -> list[memoryview]:
+    names = layout.names_from(start, count)
+    wanted = set(names)
+    found = {name: block for row in rows for name, block in blocks_of(row, layout.block_bytes) if name in wanted}
+    missing = [place for place, name in enumerate(names) if name not in found]
+    if missing:
+        raise CorruptionError(
+            f"{len(missing)} of {len(names)} blocks of operator {layout.operator!r} partition {layout.partition} are missing, "
+            f"the first at byte {(start + missing[0]) * layout.block_bytes}",
+            expected=len(names),
+            found=len(names) - len(missing),
+            details={"operator": layout.operator, "partition": layout.partition},
+        )
+    return [found[name] for name in names]
+
+
+def _places(reading: Reading, pipeline: str, layout: Layout) -> dict[bytes, Place]:
+    """Where each block is; of several copies the newest checkpoint's."""
+    age = {(store.table, store.checkpoint_id): number for number, store in enumerate(layout.stores)}
+    rows = sorted(
+        _rows(reading, pipeline, layout, None, with_data=False), key=lambda row: age[row["table"], row["checkpoint_id"]]
+    )
+    return {
+        name: (row["table"], row["checkpoint_id"], row["attempt_id"], row["chunk"])
+        for row in rows
+        for name in names_of(row)
+    }
+
+
+def _rows(
+    reading: Reading, pipeline: str, layout: Layout, places: set[Place] | None, *, with_data: bool
+) -> Iterator[Row]:
+    """Chunks of a state: all that its stores have, or those at the places wanted."""
+    columns = ["checkpoint_id", "attempt_id", "operator", "partition", "chunk", "raw_length", "xxh3", "names"]
+    for table in sorted({store.table for store in layout.stores}):
+        where = _where(pipeline, layout, table, places)
+        if where is None:
+            continue
+        attempts = {(s.checkpoint_id, s.attempt_id) for s in layout.stores if s.table == table}
+        for row in reading.stream(BY_NAME[table], where=where, columns=[*columns, *(["data"] if with_data else [])]):
+            if (row["checkpoint_id"], row["attempt_id"]) in attempts:
+                yield {**row, "table": table}
+
+
+def _where(pipeline: str, layout: Layout, table: str, places: set[Place] | None) -> Predicate | None:
+    own = col("pipeline").eq(pipeline) & col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
+    if places is None:
+        numbers = sorted({store.checkpoint_id for store in layout.stores if store.table == table})
+        # Not the layout's own row, which is chunk -1.
+        return own & col("checkpoint_id").is_in(numbers) & col("chunk").ge(0)
+    by_checkpoint: dict[int, set[int]] = {}
+    for place in places:
+        if place[0] == table:
+            by_checkpoint.setdefault(place[1], set()).add(place[3])
+    if not by_checkpoint:
+        return None
+    chosen: Predicate | None = None
+    for number, chunks in sorted(by_checkpoint.items()):
+        here = col("checkpoint_id").eq(number) & col("chunk").is_in(sorted(chunks))
+        chosen = here if chosen is None else chosen | here
+    assert chosen is not None
+    return own & col("checkpoint_id").is_in(sorted(by_checkpoint)) & chosen

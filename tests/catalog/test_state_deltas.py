@@ -1,0 +1,227 @@
+"""State upon state: only what changed is stored, anything that was kept comes back, and a wrong block is never handed out."""
+
+import datetime as dt
+import io
+import random
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import laminar_delta as ld
+from laminar_delta.catalog.maintenance import MaintenancePolicy
+from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.state.policy import StatePolicy
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.writer import Writer
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, InvalidInputError
+
+BLOCK = 1024
+POLICY = StatePolicy(block_bytes=BLOCK, chunk_bytes=4 * BLOCK, part_bytes=64 * BLOCK, longest_chain=4)
+BIG = random.Random(1).randbytes(40 * BLOCK + 7)
+
+
+def _changed(state: bytes, *blocks: int) -> bytes:
+    changed = bytearray(state)
+    for block in blocks:
+        changed[block * BLOCK] ^= 0xFF
+    return bytes(changed)
+
+
+def _save(writer: Writer, state: bytes | io.BytesIO, *, partition: int = 0) -> int:
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": str(cp.id)})
+        cp.state("agg", state, partition=partition)
+    return cp.id
+
+
+def _stored(catalog: ld.Catalog, table: str) -> dict[int, int]:
+    """Raw bytes of chunks per checkpoint."""
+    found: dict[int, int] = {}
+    for row in catalog.engine.read(table, where=col("chunk").ge(0)).to_pylist():
+        found[row["checkpoint_id"]] = found.get(row["checkpoint_id"], 0) + row["raw_length"]
+    return found
+
+
+def test_a_save_stores_what_changed(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    states = {_save(writer, BIG): BIG}
+    for block in (3, 17):
+        changed = _changed(BIG, block)
+        states[_save(writer, io.BytesIO(changed))] = changed
+    assert _stored(catalog, OPERATOR_SNAPSHOTS.name) == {1: len(BIG)}
+    assert _stored(catalog, OPERATOR_DELTAS.name) == {2: BLOCK, 3: 2 * BLOCK}
+    orders = catalog.pipeline("orders")
+    for number, state in states.items():
+        assert orders.state(number).read("agg") == state
+        assert orders.validate(number).valid
+    with orders.state(3).open("agg") as file:
+        assert file.read(10) == states[3][:10]
+        assert file.read() == states[3][10:]
+    table = orders.state(3).to_arrow()
+    assert table.to_pylist() == [{"operator": "agg", "partition": 0, "payload": states[3]}]
+    orders.state(3).verify()
+
+
+def test_blocks_that_are_equal_are_stored_once(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    state = BIG[:BLOCK] * 50
+    _save(writer, state)
+    assert _stored(catalog, OPERATOR_SNAPSHOTS.name) == {1: BLOCK}
+    assert catalog.pipeline("orders").state(1).read("agg") == state
+
+
+def test_a_chain_is_bounded_by_its_length_and_by_its_bytes(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    state = BIG
+    for block in range(9):
+        state = _changed(state, block)
+        _save(writer, state)
+    assert sorted(_stored(catalog, OPERATOR_SNAPSHOTS.name)) == [1, 5, 9]
+    # Half of it changes at a time: the chain is stale before it is long.
+    for turn in range(4):
+        state = _changed(state, *range(turn, 41, 2))
+        _save(writer, io.BytesIO(state))
+        layout = catalog.pipeline("orders").state(10 + turn).layouts()[0]
+        assert layout.stored_bytes <= 2.6 * len(state)
+    assert 12 in _stored(catalog, OPERATOR_SNAPSHOTS.name)
+    # More than half, seen beforehand, is not worth a chain.
+    _save(writer, _changed(state, *range(30)))
+    assert 14 in _stored(catalog, OPERATOR_SNAPSHOTS.name)
+
+
+def test_a_state_may_grow_shrink_empty_and_be_divided_anew(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    wanted: dict[int, dict[int, bytes]] = {}
+    for partitions in (
+        {0: BIG},
+        {0: BIG + b"grown"},
+        {0: BIG[: 20 * BLOCK]},
+        {0: b"", 1: BIG},
+        {1: BIG[:-1], 2: BIG[5 * BLOCK :]},
+        {0: BIG},
+    ):
+        with writer.checkpoint() as cp:
+            for partition, state in partitions.items():
+                cp.state("agg", io.BytesIO(state), partition=partition)
+        wanted[cp.id] = partitions
+    orders = catalog.pipeline("orders")
+    for number, partitions in wanted.items():
+        state_of = orders.state(number)
+        assert state_of.partitions() == {"agg": sorted(partitions)}
+        assert {partition: state_of.read("agg", partition) for partition in partitions} == partitions
+        assert orders.validate(number).valid
+
+
+def test_what_a_kept_checkpoint_is_stored_upon_is_kept(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    for block in range(6):
+        _save(writer, _changed(BIG, block))
+    plan = catalog.pipeline("orders").prune(RetentionPolicy(keep_last=1))
+    assert plan.retire == (1, 2, 3, 4)
+    assert [(kept.checkpoint_id, kept.reason) for kept in plan.keep] == [(5, "needed by 6"), (6, "the newest")]
+    catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
+    assert catalog.pipeline("orders").state(6).read("agg") == _changed(BIG, 5)
+    _save(writer, _changed(BIG, 7))
+    assert catalog.pipeline("orders").validate(7).valid
+
+
+def test_a_chain_goes_on_after_recovery_and_only_from_what_proved_valid(catalog: ld.Catalog) -> None:
+    _save(catalog.writer("orders", state_policy=POLICY), BIG)
+    fresh = catalog.writer("orders", state_policy=POLICY)
+    _save(fresh, _changed(BIG, 1))
+    # Nobody looked whether the one before is sound: stored whole.
+    assert sorted(_stored(catalog, OPERATOR_SNAPSHOTS.name)) == [1, 2]
+    resumed = catalog.writer("orders", state_policy=POLICY)
+    assert resumed.recover().chosen_id == 2
+    _save(resumed, _changed(BIG, 2))
+    assert _stored(catalog, OPERATOR_DELTAS.name) == {3: 2 * BLOCK}
+    resumed.rewind(1, reason="back")
+    _save(resumed, _changed(BIG, 3))
+    (row,) = catalog.engine.read(MANIFESTS.name, where=col("checkpoint_id").eq(5)).to_pylist()
+    assert row["state_needs"] == [1]
+    assert catalog.pipeline("orders").state(5).read("agg") == _changed(BIG, 3)
+    forked = catalog.writer("copy", state_policy=POLICY)
+    forked.fork("orders", 5, reason="try")
+    assert catalog.pipeline("copy").state(1).read("agg") == _changed(BIG, 3)
+    _save(forked, _changed(BIG, 3))
+    # Chains do not cross pipelines.
+    assert catalog.pipeline("copy").state(2).layouts()[0].stores[0].checkpoint_id == 2
+    orders = catalog.pipeline("orders")
+    assert orders.prune(RetentionPolicy(keep_last=1)).retire == (2, 3, 4)
+
+
+def test_a_base_that_lost_its_rows_is_healed_from_the_version_that_had_them(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    _save(writer, BIG)
+    _save(writer, _changed(BIG, 1))
+    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, col("pipeline").eq("orders") & col("checkpoint_id").eq(1))
+    with pytest.raises(CorruptionError, match="blocks of operator 'agg' partition 0 are missing"):
+        catalog.pipeline("orders").state(2).read("agg")
+    report = catalog.pipeline("orders").recover(dry_run=True)
+    assert report.chosen_id == 2
+    assert {healed.table for healed in report.healed} >= {OPERATOR_SNAPSHOTS.name}
+
+
+@pytest.mark.parametrize("what", ["data", "names", "raw_length"])
+@pytest.mark.parametrize("chunk", [-1, 0, 2])
+def test_a_wrong_row_anywhere_is_never_handed_out(catalog: ld.Catalog, chunk: int, what: str) -> None:
+    if (chunk, what) == (-1, "data"):
+        pytest.skip("a layout has no data")
+    writer = catalog.writer("orders", state_policy=POLICY)
+    _save(writer, BIG)
+    where = col("checkpoint_id").eq(1) & col("chunk").eq(chunk)
+    (row,) = catalog.engine.read(OPERATOR_SNAPSHOTS.name, where=where).to_pylist()
+    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, where)
+    wrong = row[what] - 1 if what == "raw_length" else row[what][:-1] + bytes([row[what][-1] ^ 1])
+    rotten = pa.Table.from_pylist([{**row, what: wrong}], schema=OPERATOR_SNAPSHOTS.schema)
+    catalog.engine.append(OPERATOR_SNAPSHOTS.name, rotten)
+    with pytest.raises(CorruptionError):
+        assert catalog.pipeline("orders").state(1).read("agg") != BIG
+
+
+def test_policies_that_make_no_sense_are_refused() -> None:
+    for wrong in ({"block_bytes": 0}, {"chunk_bytes": 1}, {"most_stale": -1.0}, {"most_changed": 2.0}):
+        with pytest.raises(InvalidInputError):
+            StatePolicy(**wrong)
+
+
+@dataclass
+class _History:
+    states: dict[int, dict[int, bytes]] = field(default_factory=dict)
+
+
+SIZES = st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, 4 * BLOCK + 1, 9 * BLOCK])
+EDITS = st.lists(st.tuples(st.integers(0, 2), SIZES, st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(edits=EDITS, keep=st.integers(1, 4))
+def test_any_sequence_of_states_reads_back_after_any_prune(edits: list[tuple[int, int, int, int]], keep: int) -> None:
+    catalog = ld.open_catalog("states", engine="memory", store={})
+    writer = catalog.writer("orders", state_policy=POLICY)
+    kept = _History()
+    current: dict[int, bytes] = {}
+    for partition, size, change, kind in edits:
+        before = current.get(partition, BIG)
+        state = before[:size] if kind else (before + BIG)[:size]
+        if state and kind != 3:
+            at = change * BLOCK % len(state)
+            state = state[:at] + bytes([state[at] ^ 0x55]) + state[at + 1 :]
+        current = {**current, partition: state}
+        with writer.checkpoint() as cp:
+            for number, content in current.items():
+                cp.state("agg", content if change % 2 else io.BytesIO(content), partition=number)
+        kept.states[cp.id] = dict(current)
+        if change == 7:
+            catalog.pipeline("orders").prune(RetentionPolicy(keep_last=keep))
+            catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
+    orders = catalog.pipeline("orders")
+    for head in orders.list():
+        state_of = orders.state(head.checkpoint_id)
+        wanted = kept.states[head.checkpoint_id]
+        assert {partition: state_of.read("agg", partition) for partition in wanted} == wanted
+        assert orders.validate(head.checkpoint_id).valid

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.errors import InvalidInputError, SessionStateError
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.manifest import (
@@ -39,7 +40,8 @@ class CheckpointBuilder:
         self._tables: dict[str, ConnectorCheckpoint] = {}
         self._watermarks: dict[str, int] = {}
         self._sinks: dict[str, int] = {}
-        self._state: dict[tuple[str, int], StateSource] = {}
+        self._state: dict[tuple[str, int], StateSource | AppliedDelta] = {}
+        self._not_inline: set[str] = set()
         self._inflight: dict[str, tuple[InFlightRecord, ...]] = {}
         self._fields: dict[str, Any] = {"checkpoint_id": checkpoint_id, "epoch": epoch}
         self.saved: Saved | None = None
@@ -80,8 +82,21 @@ class CheckpointBuilder:
         self._check_open()
         self._sinks[name] = self._fields["epoch"] if epoch is None else epoch
 
-    def state(self, operator: str, data: StateSource, *, partition: int = 0) -> None:
-        """What an operator knew: bytes, an open file, or pieces of any size. Read when the checkpoint is committed."""
+    def state(self, operator: str, data: StateSource, *, partition: int = 0, inline: bool = True) -> None:
+        """What an operator knew.
+
+        Args:
+            operator: Whose.
+            data: Bytes, an open file, or pieces of any size. Read when the checkpoint is committed.
+            partition: Which.
+            inline: Let small state travel in the manifest row, which costs no commit. Application deltas can only be put
+                upon state that does not.
+        """
+        self._take(operator, partition, data)
+        if not inline:
+            self._not_inline.add(operator)
+
+    def _take(self, operator: str, partition: int, data: StateSource | AppliedDelta) -> None:
         self._check_open()
         key = operator, check_ordering_number("partition", partition)
         if key in self._state:
@@ -89,6 +104,17 @@ class CheckpointBuilder:
                 f"partition {partition} of operator {operator!r} has its state already", expected="once", found="twice"
             )
         self._state[key] = data
+
+    def state_delta(self, operator: str, data: StateSource, *, apply: str, partition: int = 0) -> None:
+        """What changed in an operator's state, as the application says it; see `catalog.state.applying`.
+
+        Args:
+            operator: Whose.
+            data: The delta, as for `state`.
+            apply: The name of the function that puts it upon the state before: register it where state is read.
+            partition: Which.
+        """
+        self._take(operator, partition, AppliedDelta(data, apply))
 
     def in_flight(self, operator: str, records: Sequence[InFlightRecord]) -> None:
         """Events that were between operators."""
@@ -170,6 +196,7 @@ class CheckpointBuilder:
             operator: bytes(data)
             for (operator, partition), data in self._state.items()
             if partition == 0
+            and operator not in self._not_inline
             and partitions[operator] == 1
             and isinstance(data, (bytes, bytearray, memoryview))
             and memoryview(data).nbytes <= INLINE_STATE_BYTES

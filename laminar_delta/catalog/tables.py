@@ -60,6 +60,7 @@ _OPERATOR = pa.struct(
 _INFLIGHT = pa.struct([("operator", TEXT), ("input_id", WHOLE), ("data", BYTES), ("undecoded", TEXT)])
 _CHILDREN = pa.struct([("table", TEXT), ("version", NUMBER), ("parts", TEXTS), ("rows", NUMBER), ("digest", TEXT)])
 _STORE = pa.struct([("table", TEXT), ("checkpoint_id", NUMBER), ("attempt_id", TEXT), ("raw_bytes", NUMBER)])
+_ORIGIN = pa.struct([("table", TEXT), ("checkpoint_id", NUMBER), ("attempt_id", TEXT)])
 _SKIPPED = pa.struct([("checkpoint_id", NUMBER), ("reason", TEXT)])
 _HEALED = pa.struct([("checkpoint_id", NUMBER), ("table", TEXT), ("version", NUMBER), ("reason", TEXT)])
 
@@ -175,6 +176,8 @@ _STATE_COLUMNS: dict[str, pa.DataType] = {
     "block_bytes": NUMBER,
     "checksum": TEXT,
     "stores": pa.list_(_STORE),
+    "apply": TEXT,
+    "upon": pa.list_(_ORIGIN),
     "data": BYTES,
 }
 

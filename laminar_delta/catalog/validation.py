@@ -11,7 +11,6 @@ from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, examine_checksum, examine_operators
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
-from laminar_delta.catalog.state.streaming import stream
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
 from laminar_delta.model.findings import Finding, Severity, validate_manifest
@@ -55,9 +54,7 @@ def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
         layouts = state.layouts()
         for layout in layouts:
             digests = SidecarDigests(row) if layout.operator == SIDECAR else None
-            for piece in stream(reading, state.owner, layout):
-                if digests is not None:
-                    digests.update(piece)
+            state.verify_one(layout, *(() if digests is None else (digests.update,)))
             sidecar = digests or sidecar
     except CorruptionError as error:
         yield _fatal("state-changed", error.message)

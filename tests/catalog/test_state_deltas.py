@@ -2,7 +2,9 @@
 
 import datetime as dt
 import io
+import json
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,11 +15,12 @@ from hypothesis import strategies as st
 import laminar_delta as ld
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, InvalidInputError
+from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundError
 
 BLOCK = 1024
 POLICY = StatePolicy(block_bytes=BLOCK, chunk_bytes=4 * BLOCK, part_bytes=64 * BLOCK, longest_chain=4)
@@ -225,3 +228,45 @@ def test_any_sequence_of_states_reads_back_after_any_prune(edits: list[tuple[int
         wanted = kept.states[head.checkpoint_id]
         assert {partition: state_of.read("agg", partition) for partition in wanted} == wanted
         assert orders.validate(head.checkpoint_id).valid
+
+
+def _add_up(state: bytes, delta: bytes) -> bytes:
+    total = Counter(json.loads(state or b"{}"))
+    total.update(json.loads(delta))
+    return json.dumps(total, sort_keys=True).encode()
+
+
+def test_an_application_says_itself_what_changed(catalog: ld.Catalog) -> None:
+    register_apply("add-up", _add_up)
+    writer = catalog.writer("orders", state_policy=POLICY)
+    with pytest.raises(InvalidInputError, match="no state of operator 'agg' partition 0"), writer.checkpoint() as cp:
+        cp.state_delta("agg", b"{}", apply="add-up")
+    with writer.checkpoint() as base:
+        base.state("agg", b'{"a": 1}', inline=False)
+    numbers = []
+    for change in (b'{"a": 2}', b'{"b": 5}'):
+        with writer.checkpoint() as cp:
+            cp.state_delta("agg", io.BytesIO(change), apply="add-up")
+        numbers.append(cp.id)
+    orders = catalog.pipeline("orders")
+    assert [json.loads(orders.state(number).read("agg")) for number in numbers] == [{"a": 3}, {"a": 3, "b": 5}]
+    assert all(orders.validate(number).valid for number in numbers)
+    assert orders.prune(RetentionPolicy(keep_last=1)).retire == ()
+    resumed = catalog.writer("orders", state_policy=POLICY)
+    assert resumed.recover().chosen_id == numbers[-1]
+    for _ in range(2):
+        with resumed.checkpoint() as cp:
+            cp.state_delta("agg", b'{"c": 1}', apply="add-up")
+    assert json.loads(orders.state(cp.id).read("agg")) == {"a": 3, "b": 5, "c": 2}
+    with pytest.raises(InvalidInputError, match="4 deltas stand upon"), resumed.checkpoint() as late:
+        late.state_delta("agg", b'{"c": 1}', apply="add-up")
+    with resumed.checkpoint() as full:
+        full.state("agg", b'{"z": 1}', inline=False)
+    with resumed.checkpoint() as last:
+        last.state_delta("agg", b'{"z": 1}', apply="nobody-knows-it")
+    with pytest.raises(NotFoundError, match="nobody-knows-it"):
+        orders.state(last.id).read("agg")
+    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, col("checkpoint_id").eq(full.id))
+    with pytest.raises(CorruptionError, match=f"stands upon checkpoint {full.id}"):
+        orders.state(last.id).verify()
+    assert orders.recover(dry_run=True).chosen_id == last.id

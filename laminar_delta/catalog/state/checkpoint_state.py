@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from laminar_delta.catalog.checkpoints import child_rows
 from laminar_delta.catalog.reading import STATE_TABLES
-from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout
+from laminar_delta.catalog.state.applying import apply_delta
+from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
 from laminar_delta.catalog.state.streaming import stream
+from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import NotFoundError
+from laminar_delta.errors import CorruptionError, NotFoundError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -31,6 +33,8 @@ _LAYOUT_COLUMNS = [
     "block_bytes",
     "checksum",
     "stores",
+    "apply",
+    "upon",
 ]
 
 
@@ -69,13 +73,54 @@ class CheckpointState:
                 found=self.partitions(),
                 next_step="See `partitions` for what there is.",
             )
-        return stream(self.reading, self.owner, found[0])
+        return self._pieces(found[0])
+
+    def _pieces(self, layout: Layout) -> Iterator[bytes | memoryview]:
+        if layout.apply is None:
+            return stream(self.reading, self.owner, layout)
+        line = [*self._line(layout), layout]
+        state = b"".join(stream(self.reading, self.owner, line[0]))
+        for delta in line[1:]:
+            given = b"".join(stream(self.reading, self.owner, delta))
+            state = apply_delta(str(delta.apply), state, given)
+        return iter((state,))
+
+    def _line(self, layout: Layout) -> list[Layout]:
+        """The layouts an application delta stands upon, in order. Raises `CorruptionError` when one is missing."""
+        found: dict[tuple[int, str], Layout] = {}
+        for table in sorted({origin.table for origin in layout.upon}):
+            where = (
+                col("pipeline").eq(self.owner)
+                & col("checkpoint_id").is_in(sorted({o.checkpoint_id for o in layout.upon if o.table == table}))
+                & col("operator").eq(layout.operator)
+                & col("partition").eq(layout.partition)
+                & col("chunk").eq(LAYOUT_CHUNK)
+            )
+            for row in self.reading.rows(BY_NAME[table], where=where, columns=[*_LAYOUT_COLUMNS, "attempt_id"]):
+                found[row["checkpoint_id"], row["attempt_id"]] = Layout.from_row(row)
+        missing = [o.checkpoint_id for o in layout.upon if (o.checkpoint_id, o.attempt_id) not in found]
+        if missing:
+            raise CorruptionError(
+                f"operator {layout.operator!r} partition {layout.partition} stands upon checkpoint {missing[0]}, "
+                "whose layout is missing",
+                expected=[origin.checkpoint_id for origin in layout.upon],
+                found=sorted(number for number, _ in found),
+                details={"operator": layout.operator, "partition": layout.partition, "checkpoint_id": missing[0]},
+            )
+        return [found[origin.checkpoint_id, origin.attempt_id] for origin in layout.upon]
 
     def verify(self) -> None:
         """Reads everything, keeping nothing. Raises `CorruptionError` at the first byte that is not as saved."""
         for layout in self.layouts():
-            for _ in stream(self.reading, self.owner, layout):
+            self.verify_one(layout)
+
+    def verify_one(self, layout: Layout, take: Callable[[memoryview], None] = lambda _: None) -> None:
+        """Reads one state, and what it stands upon, keeping nothing; `take` sees each piece of it."""
+        for base in self._line(layout) if layout.apply is not None else ():
+            for _ in stream(self.reading, self.owner, base):
                 pass
+        for piece in stream(self.reading, self.owner, layout):
+            take(piece)
 
     def to_arrow(self) -> pa.Table:
         """All of it as a table of operator, partition and payload, for states that fit into memory."""
@@ -94,12 +139,16 @@ class CheckpointState:
     def layouts(self, where: Predicate | None = None) -> list[Layout]:
         """What the state of each operator partition is made of, except for what is inline."""
         only = col("chunk").eq(LAYOUT_CHUNK)
+        chosen = only if where is None else only & where
+        prefix = "" if self.row["state_attempt_id"] is None else "state_"
+        attempt_id = self.row[f"{prefix}attempt_id"]
         return [
-            Layout.from_row(found)
-            for table in STATE_TABLES
-            for found in child_rows(
-                self.reading, self.row, table, where=only if where is None else only & where, columns=_LAYOUT_COLUMNS
+            replace(
+                Layout.from_row(found),
+                origin=Origin(table=table, checkpoint_id=found["checkpoint_id"], attempt_id=attempt_id),
             )
+            for table in STATE_TABLES
+            for found in child_rows(self.reading, self.row, table, where=chosen, columns=_LAYOUT_COLUMNS)
         ]
 
     def _inline(self) -> dict[str, bytes]:

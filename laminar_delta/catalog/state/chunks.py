@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.layout import NAME_BYTES
 from laminar_delta.codec import (
     BlockCutter,
@@ -37,11 +38,11 @@ class Measured:
     lengths: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, states: Mapping[tuple[str, int], StateSource]) -> Measured:
+    def of(cls, states: Mapping[tuple[str, int], StateSource | AppliedDelta]) -> Measured:
         """Measures states without storing them, to compare with some that are stored."""
         measured = cls()
         for (operator, partition), source in states.items():
-            cutter = BlockCutter(source)
+            cutter = BlockCutter(source.data if isinstance(source, AppliedDelta) else source)
             for _ in cutter:
                 pass
             measured.add(operator, partition, checksum=cutter.checksum, length=cutter.length)
@@ -79,6 +80,8 @@ def chunk_row(fixed: Row, operator: str, partition: int, number: int, blocks: li
         "checksum": None,
         "block_bytes": None,
         "stores": None,
+        "apply": None,
+        "upon": None,
     }
 
 

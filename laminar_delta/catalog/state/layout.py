@@ -25,12 +25,18 @@ LAYOUT_CHUNK = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
-    """A checkpoint that stores blocks of a state."""
+class Origin:
+    """A checkpoint that has rows for an operator partition."""
 
     table: str
     checkpoint_id: int
     attempt_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store(Origin):
+    """One that stores blocks of a state."""
+
     raw_bytes: int
     """Of all blocks it stores for this operator partition, used or not any more."""
 
@@ -48,6 +54,12 @@ class Layout:
     """Of all its blocks, in order."""
     stores: tuple[Store, ...] = ()
     """Oldest first. None for an empty state."""
+    origin: Origin | None = None
+    """Where the layout itself is."""
+    apply: str | None = None
+    """For an application delta: the function that applies it."""
+    upon: tuple[Origin, ...] = ()
+    """For an application delta: the layouts it stands upon, the full state first."""
 
     @property
     def blocks(self) -> int:
@@ -60,9 +72,9 @@ class Layout:
         return sum(store.raw_bytes for store in self.stores)
 
     @property
-    def is_delta(self) -> bool:
-        """Whether another checkpoint stores some of it."""
-        return len(self.stores) > 1
+    def needs(self) -> set[int]:
+        """The checkpoints that must be there for it to be read, its own among them when it stores something."""
+        return {found.checkpoint_id for found in (*self.stores, *self.upon)}
 
     def names_from(self, start: int, count: int) -> list[bytes]:
         """The names of some blocks in order."""
@@ -72,7 +84,8 @@ class Layout:
     def may_grow(self, policy: StatePolicy) -> bool:
         """Whether another delta may be put upon this chain."""
         return (
-            self.block_bytes == policy.block_bytes
+            self.apply is None
+            and self.block_bytes == policy.block_bytes
             and len(self.stores) < policy.longest_chain
             and self.stored_bytes <= self.length * (1 + policy.most_stale)
         )
@@ -99,6 +112,11 @@ class Layout:
                 }
                 for store in self.stores
             ],
+            "apply": self.apply,
+            "upon": [
+                {"table": origin.table, "checkpoint_id": origin.checkpoint_id, "attempt_id": origin.attempt_id}
+                for origin in self.upon
+            ],
         }
 
     @classmethod
@@ -118,6 +136,8 @@ class Layout:
             block_bytes=row["block_bytes"],
             names=row["names"],
             stores=tuple(Store(**store) for store in row["stores"]),
+            apply=row["apply"],
+            upon=tuple(Origin(**origin) for origin in row["upon"] or ()),
         )
         verify(subject, expected=int(row["xxh3"]), found=found._hash(), details=details)
         return found
@@ -125,5 +145,6 @@ class Layout:
     def _hash(self) -> int:
         """Over everything it says."""
         stores = [(s.table, s.checkpoint_id, s.attempt_id, s.raw_bytes) for s in self.stores]
-        said = (self.operator, self.partition, self.length, self.checksum, self.block_bytes, stores)
+        upon = [(o.table, o.checkpoint_id, o.attempt_id) for o in self.upon]
+        said = (self.operator, self.partition, self.length, self.checksum, self.block_bytes, stores, self.apply, upon)
         return block_hash(self.names + repr(said).encode("utf-8", "surrogatepass"))

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.attempt import Attempt, Part, stage
+from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
-from laminar_delta.catalog.state.layout import Layout, Store
+from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter, block_name, flat_view
+from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 """Operator and partition."""
-States = Mapping[Key, "StateSource"]
+States = Mapping[Key, "StateSource | AppliedDelta"]
 Layouts = Mapping[Key, Layout]
 
 
@@ -44,8 +46,8 @@ class StagedState:
     @property
     def needs(self) -> tuple[int, ...]:
         """The checkpoints before that store some of it, ascending."""
-        stores = {store.checkpoint_id for layout in self.layouts.values() for store in layout.stores}
-        return tuple(sorted(stores - {self.checkpoint_id}))
+        needed = {number for layout in self.layouts.values() for number in layout.needs}
+        return tuple(sorted(needed - {self.checkpoint_id}))
 
 
 def stage_state(
@@ -134,7 +136,8 @@ class _Appender:
 
 def _reached(engine: Engine, own: Sequence[Part], layouts: Layouts) -> list[Part]:
     """Tables that only checkpoints before have rows in: healing has to know which version still had them."""
-    used = {store.table for layout in layouts.values() for store in layout.stores} - {part.table for part in own}
+    used = {found.table for layout in layouts.values() for found in (*layout.stores, *layout.upon)}
+    used -= {part.table for part in own}
     return [Part(table=table, part_id="", version=engine.version(table), rows=0, digest="") for table in sorted(used)]
 
 
@@ -153,17 +156,22 @@ class _Cutting:
         attempt: Attempt,
         operator: str,
         partition: int,
-        source: StateSource,
+        source: StateSource | AppliedDelta,
         policy: StatePolicy,
         upon: Layout | None,
     ) -> None:
         self._attempt = attempt
         self._operator = operator
         self._partition = partition
-        self._source = source
         self._policy = policy
-        self._upon = upon if upon is not None and _worth_it(upon, source, policy) else None
-        self.table = OPERATOR_SNAPSHOTS.name if self._upon is None else OPERATOR_DELTAS.name
+        self._applied = source if isinstance(source, AppliedDelta) else None
+        self._origins = () if self._applied is None else _origins(upon, operator, partition, policy)
+        self._source = source.data if isinstance(source, AppliedDelta) else source
+        is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
+        self._upon = upon if is_worth_it else None
+        self.table = (
+            OPERATOR_DELTAS.name if self._upon is not None or self._applied is not None else OPERATOR_SNAPSHOTS.name
+        )
         self.layout: Layout
         """Known once the rows have been taken to their end."""
 
@@ -202,6 +210,11 @@ class _Cutting:
             block_bytes=self._policy.block_bytes,
             names=bytes(names),
             stores=self._stores(stored),
+            apply=None if self._applied is None else self._applied.apply,
+            upon=self._origins,
+            origin=Origin(
+                table=self.table, checkpoint_id=self._attempt.checkpoint_id, attempt_id=self._attempt.attempt_id
+            ),
         )
         yield self.layout.row(fixed)
 
@@ -216,6 +229,25 @@ class _Cutting:
             raw_bytes=stored,
         )
         return (*before, own)
+
+
+def _origins(upon: Layout | None, operator: str, partition: int, policy: StatePolicy) -> tuple[Origin, ...]:
+    """What an application delta stands upon: the state before, and what that stands upon."""
+    if upon is None or upon.origin is None:
+        raise InvalidInputError(
+            f"there is no state of operator {operator!r} partition {partition} to put a delta upon",
+            expected="a checkpoint before, saved or recovered by this writer",
+            found=None,
+            next_step="Save the whole state first.",
+        )
+    if len(upon.upon) >= policy.longest_chain:
+        raise InvalidInputError(
+            f"{len(upon.upon)} deltas stand upon the last full state of operator {operator!r} partition {partition}",
+            expected=f"at most {policy.longest_chain}",
+            found=len(upon.upon),
+            next_step="Save the whole state this time.",
+        )
+    return (*upon.upon, upon.origin)
 
 
 def _worth_it(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:

@@ -1,0 +1,55 @@
+"""Application deltas: what changed as the application itself says it, and named functions that put it upon the state before.
+
+A delta of this kind is stored as it is given, with the name of its function and the line of checkpoints it stands upon: the
+last full state and the deltas since. A reader must know the function by the same name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from laminar_delta.codec import StateSource
+from laminar_delta.errors import InvalidInputError, NotFoundError
+
+ApplyFunction = Callable[[bytes, bytes], bytes]
+"""Makes the new state from the one before and a delta."""
+
+_functions: dict[str, ApplyFunction] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedDelta:
+    """A change of an operator partition's state, in the application's own terms."""
+
+    data: StateSource
+    apply: str
+    """The name of the function that applies it."""
+
+
+def register_apply(name: str, function: ApplyFunction) -> None:
+    """Makes a function known in this process under the name that deltas carry. Again under a name, it replaces."""
+    if not name:
+        raise InvalidInputError("an apply function needs a name", expected="a name", found=name)
+    with _lock:
+        _functions[name] = function
+
+
+def is_known(name: str) -> bool:
+    """Whether this process knows the function."""
+    return name in _functions
+
+
+def apply_delta(name: str, state: bytes, delta: bytes) -> bytes:
+    """The state after a delta. Raises `NotFoundError` when nobody registered the function here."""
+    function = _functions.get(name)
+    if function is None:
+        raise NotFoundError(
+            f"the state has a delta to be applied by {name!r}, which is not known here",
+            expected=name,
+            found=sorted(_functions),
+            next_step="Register the function with `register_apply` before reading.",
+        )
+    return bytes(function(state, delta))

@@ -23,6 +23,7 @@ from laminar_delta.model.status import SinkCommitStatus
 if TYPE_CHECKING:
     from laminar_delta.catalog.committing import Saved
     from laminar_delta.catalog.saving import SavingWriter
+    from laminar_delta.catalog.state.progress import TellProgress
     from laminar_delta.codec import StateSource
 
 
@@ -33,8 +34,11 @@ INLINE_STATE_BYTES = 16 << 10
 class CheckpointBuilder:
     """A checkpoint in the making. Nothing of it is visible before `commit`."""
 
-    def __init__(self, writer: SavingWriter, checkpoint_id: int, epoch: int) -> None:
+    def __init__(
+        self, writer: SavingWriter, checkpoint_id: int, epoch: int, *, tell: TellProgress | None = None
+    ) -> None:
         self._writer = writer
+        self._tell = tell
         self._done = False
         self._sources: dict[str, ConnectorCheckpoint] = {}
         self._tables: dict[str, ConnectorCheckpoint] = {}
@@ -170,7 +174,7 @@ class CheckpointBuilder:
         self._check_open()
         inline = self._inline()
         large = {key: data for key, data in self._state.items() if key[0] not in inline}
-        self.saved = self._writer.save(self.manifest(), large)
+        self.saved = self._writer.save(self.manifest(), large, tell=self._tell)
         self._done = True
         return self.saved
 

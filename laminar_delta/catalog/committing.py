@@ -79,6 +79,7 @@ class Committer:
         self._engine = engine
         self._vnode_count = vnode_count
         self._aborted: set[str] = set()
+        self._interrupted: set[str] = set()
         # Held from the look at what is there to the commit; reentrant, because a group commit holds several at once.
         self._turn = threading.RLock()
         self._ordinal = 0
@@ -106,9 +107,13 @@ class Committer:
             return frozenset(self._aborted)
 
     def abort(self, attempt: Attempt) -> None:
-        """Gives up an attempt for good: this committer, the only one who could, will not commit it any more."""
+        """Gives up an attempt for good: this committer, the only one who could, will not commit it any more.
+
+        Not one whose commit was interrupted: it may have landed, or still land.
+        """
         with self._turn:
-            self._aborted.add(attempt.attempt_id)
+            if attempt.attempt_id not in self._interrupted:
+                self._aborted.add(attempt.attempt_id)
 
     def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
         """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
@@ -239,9 +244,14 @@ class Committer:
             self.check_held()
             raise
         except CommitUnknownError:
-            # Its id may be taken now: the next save looks, once nothing can come any more.
-            self._in_doubt = True
-            self._note_id(birth.attempt.checkpoint_id)
+            self._doubt(birth)
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            # An interrupt between the commit and its answer.
+            self._interrupted.add(birth.attempt.attempt_id)
+            self._doubt(birth)
             raise
 
     def born(self, birth: Birth, made: Commit) -> Saved:
@@ -314,6 +324,11 @@ class Committer:
                 found=checkpoint_id,
                 next_step="Save under another id: no id is ever committed twice.",
             )
+
+    def _doubt(self, birth: Birth) -> None:
+        """Its id may be taken now: the next save looks, once nothing can come any more."""
+        self._in_doubt = True
+        self._note_id(birth.attempt.checkpoint_id)
 
     def _note_id(self, checkpoint_id: int) -> None:
         self._highest_id = max(self._highest_id, checkpoint_id)

@@ -22,6 +22,7 @@ from laminar_delta.catalog.recovery import FailedSinks, resume
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
+from laminar_delta.catalog.state.progress import TellProgress
 from laminar_delta.catalog.state.staging import Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.errors import CommitUnknownError, LaminarDeltaError, SessionStateError
@@ -90,14 +91,27 @@ class SavingWriter:
         """The attempts given up: what they staged can be removed."""
         return self.committer.aborted
 
-    def checkpoint(self, *, epoch: int | None = None, checkpoint_id: int | None = None) -> CheckpointBuilder:
-        """A checkpoint to fill in and commit; leaving its `with` block commits, an exception in it rolls back."""
+    def checkpoint(
+        self, *, epoch: int | None = None, checkpoint_id: int | None = None, tell: TellProgress | None = None
+    ) -> CheckpointBuilder:
+        """A checkpoint to fill in and commit; leaving its `with` block commits, an exception in it rolls back.
+
+        Args:
+            epoch: Its epoch; like its id by default.
+            checkpoint_id: Its id; the next one by default.
+            tell: Is told how far its state is; what it raises cancels it.
+        """
         self._check_open()
         number = self.committer.take_id(checkpoint_id)
-        return CheckpointBuilder(self, number, number if epoch is None else epoch)
+        return CheckpointBuilder(self, number, number if epoch is None else epoch, tell=tell)
 
     def save(
-        self, manifest: CheckpointManifest, state: States | None = None, *, external_id: str | None = None
+        self,
+        manifest: CheckpointManifest,
+        state: States | None = None,
+        *,
+        external_id: str | None = None,
+        tell: TellProgress | None = None,
     ) -> Saved:
         """Saves a whole manifest, with the state of operator partitions that is too large to travel inside it.
 
@@ -107,6 +121,7 @@ class SavingWriter:
             manifest: The checkpoint.
             state: By operator and partition: bytes, an open file, or pieces of any size.
             external_id: What another system calls it.
+            tell: Is told how far the state is; what it raises cancels the save.
 
         Raises:
             ConflictError: The id is committed with other content.
@@ -117,17 +132,24 @@ class SavingWriter:
         if stored is not None:
             return self.committer.same_again(with_state(manifest, Measured.of(state)) if state else manifest, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
-            staged = self.stage(attempt, manifest, state)
+            staged = self.stage(attempt, manifest, state, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
 
-    def stage(self, attempt: Attempt, manifest: CheckpointManifest, state: States | None = None) -> Staged:
+    def stage(
+        self,
+        attempt: Attempt,
+        manifest: CheckpointManifest,
+        state: States | None = None,
+        *,
+        tell: TellProgress | None = None,
+    ) -> Staged:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
         if not state:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
-            staged = stage_state(self.engine, attempt, state, policy=self.state_policy, upon=self.layouts())
+            staged = stage_state(self.engine, attempt, state, policy=self.state_policy, upon=self.layouts(), tell=tell)
             parts = (*offsets.result(), *staged.parts)
         return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
 
@@ -170,7 +192,7 @@ class SavingWriter:
             yield attempt
         except CommitUnknownError:
             raise
-        except Exception:
+        except BaseException:
             self.abort(attempt)
             raise
 

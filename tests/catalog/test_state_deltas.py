@@ -17,6 +17,7 @@ from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
+from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
@@ -270,3 +271,30 @@ def test_an_application_says_itself_what_changed(catalog: ld.Catalog) -> None:
     with pytest.raises(CorruptionError, match=f"stands upon checkpoint {full.id}"):
         orders.state(last.id).verify()
     assert orders.recover(dry_run=True).chosen_id == last.id
+
+
+def test_long_work_tells_how_far_it_is_and_can_be_cancelled(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    told: list[StateProgress] = []
+    with writer.checkpoint(tell=told.append) as cp:
+        cp.state("agg", BIG)
+    assert told[-1] == StateProgress("agg", 0, len(BIG), None)
+    assert [progress.done for progress in told] == sorted(progress.done for progress in told)
+
+    def cancel(progress: StateProgress) -> None:
+        if progress.done > (200 * BLOCK if progress.total is None else BLOCK):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), writer.checkpoint(tell=cancel) as cancelled:
+        cancelled.state("agg", random.Random(2).randbytes(300 * BLOCK))
+    assert 2 in _stored(catalog, OPERATOR_SNAPSHOTS.name)
+    orders = catalog.pipeline("orders")
+    assert [head.checkpoint_id for head in orders.list()] == [1]
+    orders.remove_orphans(aborted=writer.aborted)
+    assert sorted(_stored(catalog, OPERATOR_SNAPSHOTS.name)) == [1]
+    _save(writer, _changed(BIG, 1))
+    told.clear()
+    assert orders.state(3).read("agg", tell=told.append) == _changed(BIG, 1)
+    assert told[-1] == StateProgress("agg", 0, len(BIG), len(BIG))
+    with pytest.raises(KeyboardInterrupt):
+        orders.state(3).read("agg", tell=cancel)

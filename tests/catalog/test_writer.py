@@ -5,10 +5,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS, WRITERS
+from laminar_delta.engine.request import Stamp
 from laminar_delta.errors import (
     ConflictError,
     ErrorCode,
@@ -216,3 +218,24 @@ def test_every_commit_says_who_and_what(catalog: ld.Catalog) -> None:
     assert told[:2] == ["save", "takeover"]
     assert [e.metadata["operation"] for e in catalog.engine.history(WRITERS.name)[:2]] == ["release", "claim"]
     assert catalog.engine.history(SOURCE_OFFSETS.name)[0].metadata["attempt"] == saved["attempt"]
+
+
+def test_an_interrupt_around_the_commit_is_neither_success_nor_failure(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    real = catalog.engine._append
+
+    def interrupted(table: str, rows: pa.Table, made: Stamp) -> int:
+        version = real(table, rows, made)
+        if table == MANIFESTS.name:
+            raise KeyboardInterrupt
+        return version
+
+    catalog.engine._append = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+    catalog.engine._append = real  # type: ignore[method-assign]
+    assert writer.aborted == frozenset()
+    manifest = catalog.pipeline("orders").get(cp.id)
+    assert writer.save(manifest).replayed
+    assert catalog.pipeline("orders").remove_orphans(aborted=writer.aborted) == ()
+    assert catalog.pipeline("orders").validate(cp.id).valid

@@ -13,6 +13,7 @@ from laminar_delta.catalog.checkpoints import child_rows
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.state.applying import apply_delta
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
+from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.streaming import stream
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.engine.predicate import col
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from laminar_delta.engine.predicate import Predicate
 
 _PAYLOADS = pa.schema(dict[str, pa.DataType](operator=pa.string(), partition=pa.int64(), payload=pa.large_binary()))
+_TELL_EVERY = 1 << 20
 _LAYOUT_COLUMNS = [
     "checkpoint_id",
     "operator",
@@ -52,16 +54,18 @@ class CheckpointState:
             found.setdefault(layout.operator, set()).add(layout.partition)
         return {operator: sorted(numbers) for operator, numbers in sorted(found.items())}
 
-    def read(self, operator: str, partition: int = 0) -> bytes:
+    def read(self, operator: str, partition: int = 0, *, tell: TellProgress | None = None) -> bytes:
         """The whole state of one operator partition. Raises `NotFoundError` when the checkpoint has none."""
-        return b"".join(self.pieces(operator, partition))
+        return b"".join(self.pieces(operator, partition, tell=tell))
 
-    def open(self, operator: str, partition: int = 0) -> io.BufferedReader:
+    def open(self, operator: str, partition: int = 0, *, tell: TellProgress | None = None) -> io.BufferedReader:
         """The state of one operator partition as a file to read from its beginning to its end, in bounded memory."""
-        return io.BufferedReader(_Pieces(self.pieces(operator, partition)), buffer_size=1 << 16)
+        return io.BufferedReader(_Pieces(self.pieces(operator, partition, tell=tell)), buffer_size=1 << 16)
 
-    def pieces(self, operator: str, partition: int = 0) -> Iterator[bytes | memoryview]:
-        """The state of one operator partition in pieces, in order."""
+    def pieces(
+        self, operator: str, partition: int = 0, *, tell: TellProgress | None = None
+    ) -> Iterator[bytes | memoryview]:
+        """The state of one operator partition in pieces, in order; `tell` is told how far it is, and may cancel by raising."""
         inline = self._inline().get(operator)
         if inline is not None and partition == 0:
             return iter((inline,))
@@ -73,7 +77,8 @@ class CheckpointState:
                 found=self.partitions(),
                 next_step="See `partitions` for what there is.",
             )
-        return self._pieces(found[0])
+        pieces = self._pieces(found[0])
+        return pieces if tell is None else _told(pieces, found[0], tell)
 
     def _pieces(self, layout: Layout) -> Iterator[bytes | memoryview]:
         if layout.apply is None:
@@ -153,6 +158,16 @@ class CheckpointState:
 
     def _inline(self) -> dict[str, bytes]:
         return {entry["operator"]: entry["state"] for entry in self.row["operators"] if entry["state"] is not None}
+
+
+def _told(pieces: Iterator[bytes | memoryview], layout: Layout, tell: TellProgress) -> Iterator[bytes | memoryview]:
+    done = told = 0
+    for piece in pieces:
+        yield piece
+        done += len(piece)
+        if done - told >= _TELL_EVERY or done == layout.length:
+            told = done
+            tell(StateProgress(layout.operator, layout.partition, done, layout.length))
 
 
 class _Pieces(io.RawIOBase):

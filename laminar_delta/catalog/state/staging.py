@@ -18,6 +18,7 @@ from laminar_delta.catalog.attempt import Attempt, Part, stage
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
+from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter, block_name, flat_view
 from laminar_delta.errors import InvalidInputError
@@ -51,14 +52,24 @@ class StagedState:
 
 
 def stage_state(
-    engine: Engine, attempt: Attempt, states: States, *, policy: StatePolicy, upon: Layouts | None = None
+    engine: Engine,
+    attempt: Attempt,
+    states: States,
+    *,
+    policy: StatePolicy,
+    upon: Layouts | None = None,
+    tell: TellProgress | None = None,
 ) -> StagedState:
     """Stages the state of one attempt, upon the layouts of a checkpoint before, if there are any."""
-    return stage_all_state(engine, [(attempt, states, upon or {})], policy=policy)[0]
+    return stage_all_state(engine, [(attempt, states, upon or {})], policy=policy, tell=tell)[0]
 
 
 def stage_all_state(
-    engine: Engine, saves: Sequence[tuple[Attempt, States, Layouts]], *, policy: StatePolicy
+    engine: Engine,
+    saves: Sequence[tuple[Attempt, States, Layouts]],
+    *,
+    policy: StatePolicy,
+    tell: TellProgress | None = None,
 ) -> list[StagedState]:
     """The same for several attempts in shared commits; the answer in their order."""
     layouts: list[dict[Key, Layout]] = []
@@ -69,6 +80,8 @@ def stage_all_state(
                 cutting = _Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
                 for row in cutting.rows():
                     appender.add(cutting.table, row)
+                    if tell is not None:
+                        tell(StateProgress(operator, partition, cutting.done, None))
                 found[operator, partition] = cutting.layout
             layouts.append(found)
         parts = appender.finish()
@@ -172,6 +185,7 @@ class _Cutting:
         self.table = (
             OPERATOR_DELTAS.name if self._upon is not None or self._applied is not None else OPERATOR_SNAPSHOTS.name
         )
+        self.done = 0
         self.layout: Layout
         """Known once the rows have been taken to their end."""
 
@@ -192,6 +206,7 @@ class _Cutting:
         for block in cutter:
             name = block_name(block.data)
             names += name
+            self.done += len(block.data)
             if name in known:
                 continue
             known.add(name)

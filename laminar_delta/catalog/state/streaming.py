@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 16 << 20
 """Raw bytes of state read at a time."""
 
+KEPT_BYTES = 48 << 20
+"""Raw bytes kept for later windows: a megabyte for each checkpoint of a long chain, and more."""
+
 Place = tuple[str, int, str, int]
 """Where a chunk is: table, checkpoint, attempt, number."""
 
@@ -51,28 +54,52 @@ def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryvi
 def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[memoryview]]:
     if layout.stored_bytes <= 2 * WINDOW_BYTES:
         rows = _rows(reading, pipeline, layout, None, with_data=True)
-        yield _assemble(layout, 0, layout.blocks, rows)
+        found = {name: block for row in rows for name, block in blocks_of(row, layout.block_bytes)}
+        yield _in_order(layout, 0, layout.names_from(0, layout.blocks), found)
         return
-    places = _places(reading, pipeline, layout)
-    count = max(1, WINDOW_BYTES // layout.block_bytes)
-
-    def fetch(start: int) -> list[memoryview]:
-        wanted = {place for name in layout.names_from(start, count) if (place := places.get(name)) is not None}
-        return _assemble(layout, start, count, _rows(reading, pipeline, layout, wanted, with_data=True))
-
+    fetcher = _Fetcher(reading, pipeline, layout)
+    starts = range(0, layout.blocks, fetcher.count)
     with ThreadPoolExecutor(1, thread_name_prefix="laminar-read") as ahead:
-        coming = ahead.submit(fetch, 0)
-        for start in range(0, layout.blocks, count):
+        coming = ahead.submit(fetcher.window, 0)
+        for start in starts:
             window = coming.result()
-            if start + count < layout.blocks:
-                coming = ahead.submit(fetch, start + count)
+            if start + fetcher.count < layout.blocks:
+                coming = ahead.submit(fetcher.window, start + fetcher.count)
             yield window
 
 
-def _assemble(layout: Layout, start: int, count: int, rows: Iterator[Row]) -> list[memoryview]:
-    names = layout.names_from(start, count)
-    wanted = set(names)
-    found = {name: block for row in rows for name, block in blocks_of(row, layout.block_bytes) if name in wanted}
+class _Fetcher:
+    """Reads windows one after another. A chunk brings blocks of later windows too: they are kept until their turn."""
+
+    def __init__(self, reading: Reading, pipeline: str, layout: Layout) -> None:
+        self._reading = reading
+        self._pipeline = pipeline
+        self._layout = layout
+        self._places = _places(reading, pipeline, layout)
+        self._last_use = {name: place for place, name in enumerate(layout.names_from(0, layout.blocks))}
+        self._kept: dict[bytes, bytes] = {}
+        self.count = max(1, WINDOW_BYTES // layout.block_bytes)
+        """Blocks in a window."""
+
+    def window(self, start: int) -> list[memoryview]:
+        names = self._layout.names_from(start, self.count)
+        found = {name: memoryview(self._kept[name]) for name in names if name in self._kept}
+        places = {place for name in names if name not in found and (place := self._places.get(name)) is not None}
+        end = start + self.count
+        self._kept = {name: data for name, data in self._kept.items() if self._last_use[name] >= end}
+        room = KEPT_BYTES // self._layout.block_bytes - len(self._kept)
+        wanted = set(names)
+        for row in _rows(self._reading, self._pipeline, self._layout, places, with_data=True):
+            for name, block in blocks_of(row, self._layout.block_bytes):
+                if name in wanted:
+                    found[name] = block
+                if room > 0 and self._last_use.get(name, -1) >= end and name not in self._kept:
+                    self._kept[name] = bytes(block)
+                    room -= 1
+        return _in_order(self._layout, start, names, found)
+
+
+def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes, memoryview]) -> list[memoryview]:
     missing = [place for place, name in enumerate(names) if name not in found]
     if missing:
         raise CorruptionError(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.committing import Saved
     from laminar_delta.catalog.saving import SavingWriter
     from laminar_delta.catalog.state.progress import TellProgress
+    from laminar_delta.catalog.state.staging import Frame
     from laminar_delta.codec import StateSource
 
 
@@ -46,6 +47,7 @@ class CheckpointBuilder:
         self._sinks: dict[str, int] = {}
         self._state: dict[tuple[str, int], StateSource | AppliedDelta] = {}
         self._not_inline: set[str] = set()
+        self._frames: list[Frame] = []
         self._inflight: dict[str, tuple[InFlightRecord, ...]] = {}
         self._fields: dict[str, Any] = {"checkpoint_id": checkpoint_id, "epoch": epoch}
         self.saved: Saved | None = None
@@ -108,6 +110,16 @@ class CheckpointBuilder:
                 f"partition {partition} of operator {operator!r} has its state already", expected="once", found="twice"
             )
         self._state[key] = data
+
+    def state_frame(self, frame: Frame) -> None:
+        """State of many operator partitions as a frame on Spark: executors cut, hash, compress and write it.
+
+        Args:
+            frame: With columns operator, partition and payload, a row for each operator partition; or, for states too large
+                for a cell, several rows each, in the order of a further column `sequence`. It is run once, at the commit.
+        """
+        self._check_open()
+        self._frames.append(frame)
 
     def state_delta(self, operator: str, data: StateSource, *, apply: str, partition: int = 0) -> None:
         """What changed in an operator's state, as the application says it; see `catalog.state.applying`.
@@ -174,7 +186,7 @@ class CheckpointBuilder:
         self._check_open()
         inline = self._inline()
         large = {key: data for key, data in self._state.items() if key[0] not in inline}
-        self.saved = self._writer.save(self.manifest(), large, tell=self._tell)
+        self.saved = self._writer.save(self.manifest(), large, frames=self._frames, tell=self._tell)
         self._done = True
         return self.saved
 

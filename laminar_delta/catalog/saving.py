@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,7 +24,7 @@ from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import TellProgress
-from laminar_delta.catalog.state.staging import Layouts, StagedState, States, stage_state
+from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.errors import CommitUnknownError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.manifest import OperatorCheckpoint
@@ -110,6 +111,7 @@ class SavingWriter:
         manifest: CheckpointManifest,
         state: States | None = None,
         *,
+        frames: Sequence[Frame] = (),
         external_id: str | None = None,
         tell: TellProgress | None = None,
     ) -> Saved:
@@ -120,6 +122,7 @@ class SavingWriter:
         Args:
             manifest: The checkpoint.
             state: By operator and partition: bytes, an open file, or pieces of any size.
+            frames: State as frames on Spark, which executors write; see `CheckpointBuilder.state_frame`.
             external_id: What another system calls it.
             tell: Is told how far the state is; what it raises cancels the save.
 
@@ -129,10 +132,10 @@ class SavingWriter:
         """
         self.settle()
         stored = self.committer.stored(manifest.checkpoint_id)
-        if stored is not None:
+        if stored is not None and not frames:
             return self.committer.same_again(with_state(manifest, Measured.of(state)) if state else manifest, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
-            staged = self.stage(attempt, manifest, state, tell=tell)
+            staged = self.stage(attempt, manifest, state, frames=frames, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
 
     def stage(
@@ -141,17 +144,28 @@ class SavingWriter:
         manifest: CheckpointManifest,
         state: States | None = None,
         *,
+        frames: Sequence[Frame] = (),
         tell: TellProgress | None = None,
     ) -> Staged:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
-        if not state:
+        if not state and not frames:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
-            staged = stage_state(self.engine, attempt, state, policy=self.state_policy, upon=self.layouts(), tell=tell)
+            staged = stage_state(
+                self.engine, attempt, state or {}, policy=self.state_policy, upon=self.layouts(), tell=tell
+            )
+            for frame in frames:
+                staged = staged.joined(self._stage_frame(attempt, frame))
             parts = (*offsets.result(), *staged.parts)
         return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
+
+    def _stage_frame(self, attempt: Attempt, frame: Frame) -> StagedState:
+        # By name: the core does not know Spark.
+        stage_frame = import_module("laminar_delta.distributed.saving").stage_frame
+        staged: StagedState = stage_frame(self.engine, attempt, frame, policy=self.state_policy, upon=self.layouts())
+        return staged
 
     def layouts(self) -> Layouts:
         """What the next state is stored upon: the last one saved here, or the one recovered from, which proved valid then."""

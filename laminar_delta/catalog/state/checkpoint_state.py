@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from laminar_delta.errors import CorruptionError, NotFoundError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.state.staging import Frame
     from laminar_delta.engine.predicate import Predicate
 
 _PAYLOADS = pa.schema(dict[str, pa.DataType](operator=pa.string(), partition=pa.int64(), payload=pa.large_binary()))
@@ -135,6 +137,19 @@ class CheckpointState:
             for partition in partitions
         ]
         return pa.Table.from_pylist(rows, schema=_PAYLOADS)
+
+    def frame(self, spark: Any, *, piece_bytes: int | None = None) -> Frame:
+        """All of it as a frame of operator, partition and payload, put together and verified by executors.
+
+        Args:
+            spark: Where.
+            piece_bytes: Give each state as pieces of about this size, numbered in a column `sequence`. Needed for states that
+                do not fit into a cell.
+        """
+        # By name: the core does not know Spark.
+        load_frame = import_module("laminar_delta.distributed.loading").load_frame
+        loaded: Frame = load_frame(self, spark, piece_bytes=piece_bytes)
+        return loaded
 
     @property
     def owner(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -33,6 +33,8 @@ Key = tuple[str, int]
 """Operator and partition."""
 States = Mapping[Key, "StateSource | AppliedDelta"]
 Layouts = Mapping[Key, Layout]
+Frame: TypeAlias = Any
+"""A DataFrame on Spark. The core does not know Spark: it hands frames on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,23 @@ class StagedState:
     parts: tuple[Part, ...]
     measured: Measured
     layouts: Layouts
+
+    def joined(self, other: StagedState) -> StagedState:
+        """This and state of other operator partitions, staged under the same attempt."""
+        twice = sorted(self.layouts.keys() & other.layouts.keys())
+        if twice:
+            raise InvalidInputError(
+                f"partition {twice[0][1]} of operator {twice[0][0]!r} has its state already",
+                expected="once",
+                found="twice",
+            )
+        layouts = {**self.layouts, **other.layouts}
+        return StagedState(
+            checkpoint_id=self.checkpoint_id,
+            parts=(*self.parts, *other.parts),
+            measured=_measure(layouts),
+            layouts=layouts,
+        )
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -77,23 +96,29 @@ def stage_all_state(
         for attempt, states, upon in saves:
             found: dict[Key, Layout] = {}
             for (operator, partition), source in states.items():
-                cutting = _Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
+                cutting = Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
                 for row in cutting.rows():
                     appender.add(cutting.table, row)
                     if tell is not None:
                         tell(StateProgress(operator, partition, cutting.done, None))
+                assert cutting.layout is not None
                 found[operator, partition] = cutting.layout
             layouts.append(found)
         parts = appender.finish()
     return [
-        StagedState(
-            checkpoint_id=attempt.checkpoint_id,
-            parts=(*parts[attempt.attempt_id], *_reached(engine, parts[attempt.attempt_id], found)),
-            measured=_measure(found),
-            layouts=found,
-        )
+        staged_state(engine, attempt, parts[attempt.attempt_id], found)
         for (attempt, _, _), found in zip(saves, layouts, strict=True)
     ]
+
+
+def staged_state(engine: Engine, attempt: Attempt, parts: Sequence[Part], layouts: Layouts) -> StagedState:
+    """State that was written, with all that is to be said of it."""
+    return StagedState(
+        checkpoint_id=attempt.checkpoint_id,
+        parts=(*parts, *_reached(engine, parts, layouts)),
+        measured=_measure(layouts),
+        layouts=layouts,
+    )
 
 
 class _Appender:
@@ -161,7 +186,7 @@ def _measure(layouts: Layouts) -> Measured:
     return measured
 
 
-class _Cutting:
+class Cutting:
     """One operator partition on its way into rows."""
 
     def __init__(
@@ -172,6 +197,7 @@ class _Cutting:
         source: StateSource | AppliedDelta,
         policy: StatePolicy,
         upon: Layout | None,
+        table: str | None = None,
     ) -> None:
         self._attempt = attempt
         self._operator = operator
@@ -182,14 +208,14 @@ class _Cutting:
         self._source = source.data if isinstance(source, AppliedDelta) else source
         is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
         self._upon = upon if is_worth_it else None
-        self.table = (
-            OPERATOR_DELTAS.name if self._upon is not None or self._applied is not None else OPERATOR_SNAPSHOTS.name
-        )
+        is_delta = self._upon is not None or self._applied is not None
+        self.table = table or (OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name)
         self.done = 0
-        self.layout: Layout
-        """Known once the rows have been taken to their end."""
+        self.layout: Layout | None = None
+        """Known when the rows have come to their end: with the last of them."""
 
     def rows(self) -> Iterator[Row]:
+        """Its chunks, then its layout."""
         fixed = {
             "pipeline": self._attempt.pipeline,
             "checkpoint_id": self._attempt.checkpoint_id,

@@ -28,7 +28,7 @@ from deltalake import (
 )
 
 from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
-from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+from laminar_delta.engine.base import Commit, Engine, HistoryEntry, Metadata
 from laminar_delta.engine.deltars import datafusion, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
 from laminar_delta.engine.embedded import payloads
@@ -36,7 +36,7 @@ from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_all_entries, check_newest_entry
 from laminar_delta.engine.local.place import local_path
-from laminar_delta.engine.predicate import Column, Dialect, Predicate, Side, quote_name
+from laminar_delta.engine.predicate import Column, Dialect, Literal, Predicate, Side, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
 from laminar_delta.errors import FormatError, StorageError
@@ -161,6 +161,29 @@ class EmbeddedEngine(Engine):
                     post_commithook_properties=_NO_HOOKS,
                 )
             return self._acknowledge(table, int(handle.version()))
+
+    def add_files(
+        self,
+        table: str,
+        files: Sequence[AddAction],
+        *,
+        metadata: Metadata | None = None,
+        key: Mapping[str, Literal] | None = None,
+    ) -> Commit:
+        """Commits files that others wrote below the table's directory, as one append; see `payloads.write_files`."""
+        made = stamp((), metadata)
+
+        def commit() -> Settled:
+            with self._turn():
+                return Settled(self._commit_actions(self._open(table), table, list(files), made))
+
+        settled = self._settlement(table, made, key).run(commit, retry=True)
+        return Commit(version=settled.version, commit_id=made.commit_id, replayed=settled.replayed)
+
+    @property
+    def root(self) -> Path | None:
+        """The directory, where it is one."""
+        return self._root
 
     def _add_files(self, handle: DeltaTable, table: str, rows: pa.Table, made: Stamp) -> int:
         assert self._root is not None

@@ -1,0 +1,115 @@
+"""What executors do to save state: their rows of a frame become chunks, in files that the driver will commit or forget.
+
+This module runs in executors: it opens no catalog, and everything it needs comes with the order. A task that is lost or
+repeated leaves files that no commit names.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from laminar_delta.catalog.attempt import PAYLOADS
+from laminar_delta.catalog.digest import rows_digest
+from laminar_delta.catalog.state.staging import Cutting
+from laminar_delta.catalog.tables import BY_NAME
+from laminar_delta.engine.embedded.payloads import write_files
+from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.ids import new_attempt_id
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.attempt import Attempt
+    from laminar_delta.catalog.state.layout import Layout
+    from laminar_delta.catalog.state.policy import StatePolicy
+    from laminar_delta.catalog.state.staging import Key
+
+WRITTEN = pa.schema(
+    dict[str, pa.DataType](
+        part_id=pa.string(), rows=pa.int64(), digest=pa.string(), action=pa.string(), layouts=pa.binary()
+    )
+)
+"""What a task says of each file it wrote: the part it is, the action to commit, and the layouts that end in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to do, as it travels to executors."""
+
+    attempt: Attempt
+    policy: StatePolicy
+    upon: Mapping[Key, Layout]
+    table: str
+    location: str
+
+
+def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[str, Any], Layout | None]]:
+    """The rows of a state table that a task's states make; with the last of each state its layout."""
+    for (operator, partition), rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
+        pieces = (row["payload"] for row in rows)
+        cutting = Cutting(
+            order.attempt, operator, partition, pieces, order.policy, order.upon.get((operator, partition)), order.table
+        )
+        for row in cutting.rows():
+            yield row, cutting.layout
+
+
+def write_parts(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Writes a task's states below the table's directory; says what it wrote."""
+    waiting: list[dict[str, Any]] = []
+    layouts: list[Layout] = []
+    size = 0
+    for row, layout in cut_rows(order, batches):
+        waiting.append(row)
+        size += len(row["data"]) + len(row["names"])
+        if layout is not None:
+            layouts.append(layout)
+        if size >= order.policy.part_bytes:
+            yield _write(order, waiting, layouts)
+            waiting, layouts, size = [], [], 0
+    if waiting:
+        yield _write(order, waiting, layouts)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            if row["operator"] is None or row["partition"] is None or row["payload"] is None:
+                raise InvalidInputError(
+                    "a row of the state frame has no operator, partition or payload",
+                    expected="no nulls",
+                    found={name: row[name] for name in ("operator", "partition")},
+                )
+            yield row
+
+
+def _write(order: Order, rows: list[dict[str, Any]], layouts: list[Layout]) -> pa.RecordBatch:
+    spec = BY_NAME[order.table]
+    part_id = new_attempt_id()
+    own = [{**row, "part_id": part_id} for row in rows]
+    arrow = pa.Table.from_pylist(own, schema=spec.schema)
+    stats = spec.properties["delta.dataSkippingStatsColumns"].split(",")
+    (action,) = write_files(Path(order.location) / order.table, arrow, spec.partition_by, stats)
+    said = {
+        "part_id": part_id,
+        "rows": len(own),
+        "digest": rows_digest(arrow.drop_columns(list(PAYLOADS)).to_pylist()),
+        "action": json.dumps(
+            {
+                "path": action.path,
+                "size": action.size,
+                "partition_values": action.partition_values,
+                "modification_time": action.modification_time,
+                "data_change": action.data_change,
+                "stats": action.stats,
+            }
+        ),
+        "layouts": pickle.dumps(layouts),
+    }
+    return pa.RecordBatch.from_pylist([said], schema=WRITTEN)

@@ -1,0 +1,88 @@
+"""State as frames: executors write it and put it together, and the embedded engine reads the same bytes."""
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.state.policy import StatePolicy
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.errors import InvalidInputError, StorageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+BLOCK = 1024
+POLICY = StatePolicy(block_bytes=BLOCK, chunk_bytes=8 * BLOCK, part_bytes=32 * BLOCK)
+STATES = {("agg", partition): random.Random(partition).randbytes(40 * BLOCK + partition) for partition in range(4)}
+STATES["empty", 0] = b""
+SCHEMA = "operator string, partition int, payload binary"
+
+
+def _frame(spark: "SparkSession", states: dict[tuple[str, int], bytes]) -> "DataFrame":
+    rows = [(operator, partition, bytearray(payload)) for (operator, partition), payload in states.items()]
+    return spark.createDataFrame(rows, SCHEMA).repartition(3)
+
+
+def _loaded(frame: "DataFrame") -> dict[tuple[str, int], bytes]:
+    return {(row["operator"], row["partition"]): bytes(row["payload"]) for row in frame.collect()}
+
+
+def test_executors_write_what_changed_and_read_it_back(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    writer = catalog.writer("orders", state_policy=POLICY)
+    with writer.checkpoint() as first:
+        first.source("kafka", {"0": "1"})
+        first.state_frame(_frame(spark, STATES))
+        first.state("small", b"inline")
+    orders = catalog.pipeline("orders")
+    assert _loaded(orders.state(first.id).frame(spark)) == {**STATES, ("small", 0): b"inline"}
+    assert {key: orders.state(first.id).read(*key) for key in STATES} == STATES
+    assert orders.validate(first.id).valid
+    changed = dict(STATES)
+    state = bytearray(changed["agg", 2])
+    state[5 * BLOCK] ^= 1
+    changed["agg", 2] = bytes(state)
+    with writer.checkpoint() as second:
+        second.state_frame(_frame(spark, changed))
+    stored = catalog.engine.read(OPERATOR_DELTAS.name, columns=["raw_length", "chunk"]).to_pylist()
+    assert [row["raw_length"] for row in stored if row["chunk"] >= 0] == [BLOCK]
+    assert _loaded(orders.state(second.id).frame(spark)) == changed
+    pieces = orders.state(second.id).frame(spark, piece_bytes=10_000).orderBy("operator", "partition", "sequence")
+    joined: dict[tuple[str, int], bytes] = {}
+    for row in pieces.collect():
+        key = row["operator"], row["partition"]
+        joined[key] = joined.get(key, b"") + bytes(row["payload"])
+    assert joined == changed
+    with writer.checkpoint() as third:
+        third.state_frame(orders.state(second.id).frame(spark, piece_bytes=10_000))
+    assert {key: orders.state(third.id).read(*key) for key in changed} == changed
+    assert orders.recover(dry_run=True).chosen_id == third.id
+
+
+def test_a_frame_that_is_none_leaves_nothing_visible(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    writer = catalog.writer("orders", state_policy=POLICY)
+    twice = _frame(spark, STATES).union(_frame(spark, {("agg", 1): b"again"}))
+    null = spark.createDataFrame([("agg", 0, None)], SCHEMA)
+    other = _frame(spark, STATES).withColumnRenamed("payload", "data")
+    for wrong, words in (
+        (twice, "more than once"),
+        (null, "no operator, partition or payload"),
+        (other, "other columns"),
+    ):
+        with pytest.raises(InvalidInputError, match=words), writer.checkpoint() as cp:
+            cp.state_frame(wrong)
+    failing = _frame(spark, STATES).selectExpr("operator", "partition", "raise_error('no such luck') AS payload")
+    with pytest.raises((StorageError, InvalidInputError)), writer.checkpoint() as cp:
+        cp.state_frame(failing.selectExpr("operator", "partition", "CAST(payload AS BINARY) AS payload"))
+    assert catalog.pipeline("orders").list() == []
+    # Files of tasks that nobody committed are in no version.
+    assert catalog.engine.read(OPERATOR_SNAPSHOTS.name).num_rows == 0
+    with writer.checkpoint() as cp:
+        cp.state_frame(_frame(spark, STATES))
+    assert catalog.pipeline("orders").validate(cp.id).valid

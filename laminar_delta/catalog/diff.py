@@ -1,6 +1,6 @@
 """What differs between two checkpoints: offsets, watermarks, sinks, operator state, and every other field of the manifest.
 
-State is compared by the checksums of its chunks; its bytes are read only where those do not say it all.
+State is compared by the checksums in its layouts; its bytes are not read.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import json
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from laminar_delta.catalog.checkpoints import child_rows, load_manifest
-from laminar_delta.catalog.chunks import cut
+from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.rows import SOURCE, TABLE
-from laminar_delta.catalog.state import CheckpointState
-from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.codec import xxh3_hex
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -171,21 +170,18 @@ class _States:
 
     @classmethod
     def of(cls, reading: Reading, row: Row, manifest: CheckpointManifest) -> _States:
-        """Reads checksums of chunks; bytes only of partitions that have none of their own here."""
-        prints: dict[tuple[str, int], Any] = {}
-        columns = ["operator", "partition", "chunk", "raw_length", "xxh3"]
-        chunks = child_rows(reading, row, OPERATOR_SNAPSHOTS.name, columns=columns)
-        for chunk in sorted(chunks, key=lambda chunk: int(chunk["chunk"])):
-            known = prints.setdefault((chunk["operator"], chunk["partition"]), [])
-            if chunk["raw_length"]:  # an empty state is stored as one chunk of no bytes
-                known.append((chunk["raw_length"], int(chunk["xxh3"])))
+        """Reads layouts, which tell checksums; bytes only of what is inline."""
+        prints: dict[tuple[str, int], object] = {}
+        lengths: dict[tuple[str, int], int] = {}
         state = CheckpointState(reading, row)
-        for operator, partitions in state.partitions().items():
-            for partition in partitions:
-                if (operator, partition) not in prints:
-                    blocks = cut(state.read(operator, partition))
-                    prints[operator, partition] = [(block.raw_length, block.hash) for block in blocks]
-        lengths = {key: sum(length for length, _ in found) for key, found in prints.items()}
+        for layout in state.layouts():
+            # An application delta says what changed and not what is: equal ones upon other states are not equal states.
+            upon = tuple(origin.checkpoint_id for origin in layout.upon)
+            key = layout.operator, layout.partition
+            prints[key], lengths[key] = (layout.checksum, upon), layout.length
+        for operator, inline in state.inline().items():
+            prints.setdefault((operator, 0), (xxh3_hex(inline), ()))
+            lengths.setdefault((operator, 0), len(inline))
         # What is elsewhere, as in a sidecar, has a place and a length. So has text that never was base64.
         own = {operator for operator, _ in prints}
         for operator, entry in manifest.operator_states.items():

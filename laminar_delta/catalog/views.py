@@ -176,12 +176,12 @@ inlined AS (
 stored AS (
   SELECT
     'full' AS form, 'operator_snapshots' AS table_name,
-    pipeline, checkpoint_id, attempt_id, part_id, operator, partition, raw_length, data
+    pipeline, checkpoint_id, attempt_id, part_id, operator, partition, chunk, raw_length, data
   FROM operator_snapshots
   UNION ALL
   SELECT
     'delta' AS form, 'operator_deltas' AS table_name,
-    pipeline, checkpoint_id, attempt_id, part_id, operator, partition, raw_length, data
+    pipeline, checkpoint_id, attempt_id, part_id, operator, partition, chunk, raw_length, data
   FROM operator_deltas
 )
 SELECT
@@ -210,8 +210,8 @@ SELECT
   s.partition,
   'table' AS storage,
   s.form,
-  COUNT(*) AS chunks,
-  SUM(s.raw_length) AS raw_bytes,
+  SUM(CASE WHEN s.chunk < 0 THEN CAST(0 AS BIGINT) ELSE CAST(1 AS BIGINT) END) AS chunks,
+  MAX(CASE WHEN s.chunk < 0 THEN s.raw_length ELSE CAST(0 AS BIGINT) END) AS raw_bytes,
   SUM(BYTES(data)) AS stored_bytes
 FROM stored AS s
 JOIN accepted AS a

@@ -1,6 +1,7 @@
 """The difference between two checkpoints: every field, nothing that is equal, and no state read without need."""
 
 import json
+import random
 from collections.abc import Callable
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -12,15 +13,15 @@ from hypothesis import given, settings
 
 import laminar_delta as ld
 from laminar_delta.catalog.builder import INLINE_STATE_BYTES
-from laminar_delta.catalog.chunks import CHUNK_BYTES
 from laminar_delta.catalog.diff import Change, CheckpointDiff
-from laminar_delta.catalog.state import CheckpointState
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY
 from laminar_delta.errors import InvalidInputError, NotFoundError
 from laminar_delta.model.manifest import CheckpointManifest, InFlightRecord
 from laminar_delta.testing.strategies import manifests, ordering_numbers
 from tests.support.catalogs import ENGINES_SPARK_IN_SOAK, ready_made
 
-LARGE = b"0123456789abcdef" * (CHUNK_BYTES // 8)
+LARGE = random.Random(7).randbytes(2 * DEFAULT_POLICY.chunk_bytes)
 """Two chunks."""
 
 

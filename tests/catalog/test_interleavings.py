@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.attempt import Attempt, stage_offsets, stage_state
+from laminar_delta.catalog.attempt import Attempt, stage_offsets
 from laminar_delta.catalog.generations import Generation
+from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import (
     MANIFESTS,
     OPERATOR_SNAPSHOTS,

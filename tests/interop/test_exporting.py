@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -11,7 +12,7 @@ from pyarrow import fs
 
 import laminar_delta as ld
 from laminar_delta import interop
-from laminar_delta.catalog.chunks import CHUNK_BYTES
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.laminardb.checksums import inline_digest
@@ -21,7 +22,7 @@ from laminar_delta.model import CheckpointManifest, OperatorCheckpoint
 from laminar_delta.stores import DeltaCheckpointStore
 from tests.interop.support import GOLDEN, fingerprint, manifest, memory_catalog, write_files
 
-LARGE = b"0123456789abcdef" * (CHUNK_BYTES // 8)
+LARGE = random.Random(7).randbytes(2 * DEFAULT_POLICY.chunk_bytes)
 """Two megabytes: more than travels inside a manifest."""
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import pyarrow as pa
 
 import laminar_delta as ld
-from laminar_delta.catalog.attempt import Attempt, stage_offsets, stage_state
+from laminar_delta.catalog.attempt import Attempt, stage_offsets
 from laminar_delta.catalog.decisions import digest_of, standing
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import TableSpec

@@ -51,7 +51,7 @@ class CheckpointState:
 
     def partitions(self) -> dict[str, list[int]]:
         """The operators that have state, and their partitions, in order."""
-        found: dict[str, set[int]] = {operator: {0} for operator in self._inline()}
+        found: dict[str, set[int]] = {operator: {0} for operator in self.inline()}
         for layout in self.layouts():
             found.setdefault(layout.operator, set()).add(layout.partition)
         return {operator: sorted(numbers) for operator, numbers in sorted(found.items())}
@@ -68,7 +68,7 @@ class CheckpointState:
         self, operator: str, partition: int = 0, *, tell: TellProgress | None = None
     ) -> Iterator[bytes | memoryview]:
         """The state of one operator partition in pieces, in order; `tell` is told how far it is, and may cancel by raising."""
-        inline = self._inline().get(operator)
+        inline = self.inline().get(operator)
         if inline is not None and partition == 0:
             return iter((inline,))
         found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
@@ -171,7 +171,8 @@ class CheckpointState:
             for found in child_rows(self.reading, self.row, table, where=chosen, columns=_LAYOUT_COLUMNS)
         ]
 
-    def _inline(self) -> dict[str, bytes]:
+    def inline(self) -> dict[str, bytes]:
+        """State that travels in the manifest row, by operator."""
         return {entry["operator"]: entry["state"] for entry in self.row["operators"] if entry["state"] is not None}
 
 

@@ -18,6 +18,7 @@ from laminar_delta.catalog.attempt import Attempt, Part, stage
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter, block_name, flat_view
@@ -25,7 +26,6 @@ from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
-    from laminar_delta.catalog.state.policy import StatePolicy
     from laminar_delta.codec import StateSource
     from laminar_delta.engine.base import Engine
 
@@ -75,7 +75,7 @@ def stage_state(
     attempt: Attempt,
     states: States,
     *,
-    policy: StatePolicy,
+    policy: StatePolicy = DEFAULT_POLICY,
     upon: Layouts | None = None,
     tell: TellProgress | None = None,
 ) -> StagedState:

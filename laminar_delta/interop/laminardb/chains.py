@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import manifest_row
-from laminar_delta.catalog.state import CheckpointState
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import CorruptionError, NotFoundError
 from laminar_delta.interop.laminardb.conversion import DELTA_PREFIX
 

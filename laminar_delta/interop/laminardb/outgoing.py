@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.healing import healed
 from laminar_delta.catalog.sidecar import SIDECAR, read_sidecar
-from laminar_delta.catalog.state import CheckpointState
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.codec import XXH3_PREFIX
 from laminar_delta.errors import CorruptionError, InvalidInputError
 from laminar_delta.interop.laminardb.conversion import DELTA_PREFIX, DOCUMENT

@@ -99,8 +99,8 @@ class Saving(Machine):
         def save() -> Saved:
             held.real.settle()
             with held.real.attempting(number) as attempt:
-                accepted, parts = held.real.stage(attempt, manifest, dict(content.states))
-                saved = held.real.commit(attempt, accepted, parts)
+                staged = held.real.stage(attempt, manifest, dict(content.states))
+                saved = held.real.commit(attempt, staged.manifest, staged.parts, state=staged.state)
                 held.real.stage(attempt, other, dict.fromkeys(content.states, b"other"))
             return saved
 

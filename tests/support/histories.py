@@ -1,5 +1,6 @@
 """A catalog with a past: everything the SQL views have to tell apart happened in it."""
 
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -8,8 +9,9 @@ import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt, stage_offsets
 from laminar_delta.catalog.decisions import digest_of, standing
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.staging import stage_state
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, RETENTION
+from laminar_delta.catalog.tables import MANIFESTS, RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import TableSpec
 
@@ -83,27 +85,23 @@ def append(catalog: ld.Catalog, spec: TableSpec, *rows: dict[str, Any]) -> None:
 
 
 def add_delta(catalog: ld.Catalog) -> None:
-    """Checkpoint 9 of pipeline `changing`, whose state is a delta in two chunks."""
-    (row,) = rows_of(catalog, MANIFESTS, "orders", 2)
-    child = {"table": OPERATOR_DELTAS.name, "version": 1, "parts": ["p1"], "rows": 2, "digest": ""}
-    own = {"pipeline": "changing", "checkpoint_id": 9, "attempt_id": "a9", "generation": 1}
-    append(catalog, MANIFESTS, {**row, **own, "operators": [], "children": [child]})
-    block = {
-        **own,
-        "part_id": "p1",
-        "operator": "agg",
-        "partition": 1,
-        "base_checkpoint_id": 8,
-        "blocks": [0],
-        "xxh3": 1,
-    }
-    append(
-        catalog,
-        OPERATOR_DELTAS,
-        {**block, "chunk": 0, "raw_length": 100, "data": b"12345"},
-        {**block, "chunk": 1, "raw_length": 50, "data": b"678"},
-        {**block, "chunk": 2, "raw_length": 999, "data": b"late", "part_id": "p2"},
-    )
+    """Checkpoints 8 and 9 of pipeline `changing`: the state of the second is a delta of two chunks upon the first."""
+    policy = StatePolicy(block_bytes=1024, chunk_bytes=1024)
+    state = random.Random(9).randbytes(50_000)
+    with catalog.writer("changing", owner="job-9", state_policy=policy) as writer:
+        with writer.checkpoint(checkpoint_id=8) as cp:
+            cp.state("agg", state, partition=1)
+        with writer.checkpoint(checkpoint_id=9) as cp:
+            cp.state("agg", b"x" + state[1:2000] + b"y" + state[2001:], partition=1)
+        late = Attempt(
+            pipeline="changing", checkpoint_id=9, attempt_id=_attempt_of(catalog), generation=1, owner="late"
+        )
+        stage_state(catalog.engine, late, {("agg", 1): b"a part that came too late"}, upon=writer.layouts())
+
+
+def _attempt_of(catalog: ld.Catalog) -> str:
+    (row,) = rows_of(catalog, MANIFESTS, "changing", 9)
+    return str(row["attempt_id"])
 
 
 def decide(catalog: ld.Catalog, pipeline: str, checkpoint_id: int, *words: str, generation: int = 1) -> None:

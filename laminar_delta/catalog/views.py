@@ -103,7 +103,7 @@ WHERE p.table_name = 'source_offsets'
 """
 
 SINK_HISTORY = """
--- A change since the save beats the status as saved. Among changes Committed wins for good, else the highest (generation,
+-- Committed wins for good. Else a change since the save beats the status as saved, and among changes the highest (generation,
 -- ordinal); never the clock.
 WITH told AS (
   SELECT
@@ -126,8 +126,8 @@ ranked AS (
     ROW_NUMBER() OVER (
       PARTITION BY pipeline, checkpoint_id, attempt_id, sink
       ORDER BY
-        CASE WHEN is_saved THEN 1 ELSE 0 END,
         CASE WHEN status = 'Committed' THEN 0 ELSE 1 END,
+        CASE WHEN is_saved THEN 1 ELSE 0 END,
         generation DESC,
         ordinal DESC
     ) AS place

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.comparing import check_same, news
 from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.state.layout import LAYOUT_CHUNK
 from laminar_delta.catalog.statuses import current_statuses
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, LaminarDeltaError
 
@@ -46,11 +48,13 @@ class Known:
         if known.rows:
             for row in pipeline.reading.rows(SOURCE_OFFSETS, where=own):
                 known._offsets.setdefault(row["attempt_id"], []).append(row)
-            columns = ["attempt_id", "part_id", "operator", "partition", "raw_length"]
-            for row in pipeline.reading.rows(OPERATOR_SNAPSHOTS, where=own, columns=columns):
-                sizes = known._sizes.setdefault(row["attempt_id"], {})
-                key = row["operator"], row["partition"]
-                sizes[key] = sizes.get(key, 0) + row["raw_length"]
+            columns = ["attempt_id", "operator", "partition", "raw_length"]
+            for table in STATE_TABLES:
+                layouts = own & col("chunk").eq(LAYOUT_CHUNK)
+                for row in pipeline.reading.rows(BY_NAME[table], where=layouts, columns=columns):
+                    known._sizes.setdefault(row["attempt_id"], {})[row["operator"], row["partition"]] = row[
+                        "raw_length"
+                    ]
         return known
 
     def number_of(self, candidate: Candidate) -> int | None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.catalog.views import VIEWS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ErrorCode, InvalidInputError, SessionStateError, StorageError
+from laminar_delta.model.status import SinkCommitStatus
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener, ready_made
 from tests.support.histories import HOSTILE, add_delta, decide, fill
 from tests.support.sqltypes import sql_name
@@ -158,6 +160,16 @@ def test_committed_stays_so_and_else_the_last_of_the_newest_writer_counts(catalo
         (3, "Committed", None),
         (4, "Failed", "second"),
     ]
+
+
+def test_a_sink_saved_as_committed_stays_so(catalog: ld.Catalog) -> None:
+    with catalog.writer("delivered") as writer:
+        saved = ld.CheckpointManifest.new(1, 1)
+        writer.save(replace(saved, sink_epochs={"a": 1}, sink_commit_statuses={"a": SinkCommitStatus.committed()}))
+        writer.sink_failed(1, "a", "too late")
+    query = "SELECT DISTINCT current_status FROM sink_history WHERE pipeline = 'delivered'"
+    assert ask(catalog, query) == [{"current_status": "Committed"}]
+    assert catalog.pipeline("delivered").get(1).sink_commit_statuses["a"].is_committed
 
 
 def test_state_usage_has_every_partition_with_its_size(catalog: ld.Catalog) -> None:

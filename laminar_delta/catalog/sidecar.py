@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.saving import SavingWriter
     from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.codec import StateSource
+    from laminar_delta.errors import CorruptionError
 
 SIDECAR = "__sidecar__"
 """The operator name of a sidecar's chunks; reserved."""
@@ -76,6 +77,13 @@ def examine_checksum(row: Row, layouts: Sequence[Layout], sidecar: SidecarDigest
         yield _fatal("state-not-found", "state.bin referenced by checksum but not found")
     elif sidecar is not None and stated not in sidecar.accepted:
         yield _fatal("state-checksum", f"state.bin checksum mismatch: expected {stated}, got {sidecar.accepted[0]}")
+
+
+def damaged_sidecar(row: Row, error: CorruptionError) -> Finding:
+    """The same said of a sidecar that cannot be read to its end."""
+    return _fatal(
+        "state-checksum", f"state.bin checksum mismatch: expected {row['state_checksum']}, got {error.message}"
+    )
 
 
 def examine_operators(row: Row, layouts: Sequence[Layout]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from laminar_delta.catalog.attempt import PAYLOADS
 from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import raise_unless_damage
-from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, examine_checksum, examine_operators
+from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, damaged_sidecar, examine_checksum, examine_operators
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
@@ -58,6 +58,8 @@ def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
             sidecar = digests or sidecar
     except CorruptionError as error:
         yield _fatal("state-changed", error.message)
+        if error.details.get("operator") == SIDECAR and row["state_checksum"] is not None:
+            yield damaged_sidecar(row, error)
     except LaminarDeltaError as error:
         raise_unless_damage(error)
         yield _fatal("state-unreadable", f"state cannot be read: {error}")

@@ -125,6 +125,9 @@ class Saver:
             "pipeline": found.attempt.pipeline,
             "checkpoint_id": checkpoint_id,
             "attempt_id": found.attempt.attempt_id,
+            "state_pipeline": None,
+            "state_attempt_id": None,
+            "operators": [],
             "children": children,
         }
 

@@ -6,7 +6,9 @@ import laminar_delta as ld
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.orphans import ATTEMPTS_PER_DELETE
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.state.layout import LAYOUT_CHUNK
+from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError
@@ -14,7 +16,10 @@ from tests.stores.support import PIPELINE, StoreOpener, manifest
 
 
 def _staged(catalog: ld.Catalog) -> dict[str, int]:
-    return {table.name: catalog.engine.read(table.name).num_rows for table in (OPERATOR_SNAPSHOTS, SOURCE_OFFSETS)}
+    """How many states, by their layouts, and how many rows of sources."""
+    layouts = col("chunk").eq(LAYOUT_CHUNK)
+    states = sum(catalog.engine.read(table, where=layouts).num_rows for table in STATE_TABLES)
+    return {"states": states, SOURCE_OFFSETS.name: catalog.engine.read(SOURCE_OFFSETS.name).num_rows}
 
 
 def test_q17_state_of_a_save_in_progress_stays(open_store: StoreOpener, catalog: ld.Catalog) -> None:
@@ -37,9 +42,9 @@ def test_what_an_older_writer_left_goes_once_another_took_over(open_store: Store
     assert store.cleanup_orphans() == 0
     store.save_with_state(manifest(2), [b"mine"])
     store.save_state_data(4, [b"in progress"])
-    assert _staged(catalog) == {OPERATOR_SNAPSHOTS.name: 5, SOURCE_OFFSETS.name: 2}
+    assert _staged(catalog) == {"states": 5, SOURCE_OFFSETS.name: 2}
     assert open_store(owner="anyone").cleanup_orphans() == 2
-    assert _staged(catalog) == {OPERATOR_SNAPSHOTS.name: 3, SOURCE_OFFSETS.name: 2}
+    assert _staged(catalog) == {"states": 3, SOURCE_OFFSETS.name: 2}
     assert store.cleanup_orphans() == 0
     assert [store.load_state_data(number) for number in (1, 2, 4)] == [b"saved", b"mine", b"in progress"]
     assert all(store.validate_checkpoint(number).valid for number in store.list_ids())
@@ -57,10 +62,10 @@ def test_a_writer_removes_what_it_gave_up_itself(open_store: StoreOpener, catalo
         store.save_with_state(manifest(2, epoch=2**63, source_offsets={}), [b"staged, then refused"])
     store.save_state_data(3, [b"handed over twice"])
     store.save_with_state(manifest(3), [b"used"])
-    assert _staged(catalog)[OPERATOR_SNAPSHOTS.name] == 5
+    assert _staged(catalog)["states"] == 5
     assert open_store().cleanup_orphans() == 0
     assert store.cleanup_orphans() == 3
-    assert _staged(catalog)[OPERATOR_SNAPSHOTS.name] == 2
+    assert _staged(catalog)["states"] == 2
     store.save(manifest(1))
     assert [store.load_state_data(number) for number in (1, 3)] == [b"kept", b"used"]
     store.save_state_data(5, [b"never saved"])

@@ -114,7 +114,7 @@ def test_what_no_version_has_any_more_is_an_error(store: DeltaCheckpointStore, c
     digest = row_digest({**row, "children": children}, without=["content_digest"])
     overwrite(catalog, MANIFESTS, where, {"children": children, "content_digest": digest})
     for load in (store.load_by_id, store.load_state_data):
-        with pytest.raises(CorruptionError, match="0 of 1 rows"):
+        with pytest.raises(CorruptionError, match=r"0 of [12] rows"):
             load(1)
 
 

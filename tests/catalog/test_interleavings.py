@@ -25,10 +25,9 @@ from laminar_delta.engine.memory.table import MemoryTable
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Merge, WhenMatched
 from laminar_delta.engine.settle import OutcomeUnknown
-from laminar_delta.errors import ErrorCode, FencedError, StorageError
+from laminar_delta.errors import FencedError
 from laminar_delta.model import CheckpointManifest
 from tests.support.catalogs import ENGINES_SPARK_IN_SOAK, ready_made
-from tests.support.harnesses import EmbeddedHarness, after_once
 from tests.support.scenes import assert_sound, manifest, visible
 from tests.support.stepping import stopped
 
@@ -188,6 +187,20 @@ def test_late_part(open_again: Opener, late_by: str) -> None:
     assert orders.remove_orphans() == ()
 
 
+def test_a_part_of_an_attempt_that_was_given_up(open_again: Opener) -> None:
+    """A task stages for an attempt that its writer gives up meanwhile: what comes later goes with the next clean-up."""
+    catalog, writer = open_again(), open_again().writer("orders")
+    attempt = Attempt.new(writer.held, 1)
+    staging = partial(stage_offsets, catalog.engine, attempt, manifest(1))
+    with stopped(staging, catalog.engine, "_append", table=SOURCE_OFFSETS.name) as late:
+        writer.abort(attempt)
+        assert catalog.pipeline("orders").remove_orphans(aborted=writer.aborted) == ()
+    assert late.result()
+    removed = open_again().pipeline("orders").remove_orphans(aborted=writer.aborted)
+    assert [orphan.attempt_id for orphan in removed] == [attempt.attempt_id]
+    assert open_again().engine.read(SOURCE_OFFSETS.name).num_rows == 0
+
+
 # -- answers --------------------------------------------------------------------------------------------------------------
 
 
@@ -232,103 +245,3 @@ def test_lost_answer_and_a_successor_before_it_is_looked_for(open_again: Opener,
                 looking.result()
     assert [head.generation for head in open_again().pipeline("orders").list()] == ([1, 2] if landed else [2])
     assert_sound(open_again())
-
-
-# -- the log --------------------------------------------------------------------------------------------------------------
-
-
-def test_zero_length_log_entry(tmp_path: Path) -> None:
-    """Power is lost while a takeover's fence is written: the zombie is not let through the gap, and nobody reads past it."""
-    place = tmp_path / "catalog"
-    old = ld.open_catalog(str(place)).writer("orders", owner="old")
-    old.save(manifest(1))
-    catalog = ld.open_catalog(str(place))
-    with stopped(lambda: old.save(manifest(2)), old.engine, "_append", table=MANIFESTS.name) as zombie:
-        catalog.writer("orders", owner="new")
-        entry = max((place / MANIFESTS.name / "_delta_log").glob("*.json"))
-        whole = entry.read_bytes()
-        entry.write_bytes(b"")
-    with pytest.raises(StorageError) as caught:
-        zombie.result()
-    assert caught.value.code is ErrorCode.LOG_DAMAGED
-    assert entry.name in str(caught.value)
-    with pytest.raises(StorageError, match=entry.name):
-        catalog.pipeline("orders").list()
-    entry.write_bytes(whole)
-    assert visible(lambda: catalog) == [1]
-    with pytest.raises(FencedError):
-        old.save(manifest(3))
-    assert_sound(catalog)
-
-
-@pytest.mark.parametrize("locked", [True, False], ids=["on a disk", "on an object store"])
-def test_log_clean_up_under_a_slow_write(tmp_path: Path, locked: bool) -> None:
-    """The log is cleaned while a commit is under way: it waits, or the commit is refused, or it is there; never lost."""
-    import laminar_delta.engine.embedded.engine as embedded_module
-
-    harness = EmbeddedHarness(tmp_path / "catalog")
-    writer = ld.open_catalog(str(harness.root)).writer("orders")
-    cleaner = ld.open_catalog(str(harness.root), lock_timeout_s=0.2)
-    writer.save(manifest(1))
-    if not locked:
-        writer.engine._lock = cleaner.engine._lock = None  # type: ignore[attr-defined]
-    with stopped(lambda: writer.save(CheckpointManifest.new(2, 2, 1)), embedded_module, "write_deltalake") as slow:
-        if locked:
-            with pytest.raises(StorageError) as caught:
-                cleaner.engine.clean_log(MANIFESTS.name)
-            assert caught.value.code is ErrorCode.LOCKED
-        else:
-            other = cleaner.writer("returns")
-            for number in range(1, 4):
-                other.save(CheckpointManifest.new(number, number, 1))
-            harness.age(MANIFESTS.name, days=30)
-            cleaner.engine.log_checkpoint(MANIFESTS.name)
-            before = len(cleaner.engine.history(MANIFESTS.name))
-            cleaner.engine.clean_log(MANIFESTS.name)
-            assert len(cleaner.engine.history(MANIFESTS.name)) < before
-    saved = True
-    try:
-        slow.result()
-    except StorageError:
-        saved = False
-    assert saved or not locked
-    catalog = ld.open_catalog(str(harness.root))
-    assert visible(lambda: catalog) == ([1, 2] if saved else [1])
-    writer.save(manifest(3))
-    assert visible(lambda: catalog)[-1] == 3
-    assert_sound(catalog)
-
-
-def test_a_commit_that_is_answered_with_a_conflict_although_it_landed(tmp_path: Path) -> None:
-    """What delta-rs said on an object store; before the commit is looked for, the table is compacted and its log shortened."""
-    from deltalake.exceptions import CommitFailedError
-
-    import laminar_delta.engine.embedded.engine as embedded_module
-
-    catalog = ld.open_catalog(str(tmp_path / "catalog"))
-    writer = catalog.writer("orders")
-    lost = after_once(
-        embedded_module, "write_deltalake", lambda: CommitFailedError("Failed to commit transaction: Concurrent.")
-    )
-    with lost, stopped(lambda: writer.save(CheckpointManifest.new(1, 1, 1)), catalog.engine, "history") as looking:
-        other = ld.open_catalog(str(tmp_path / "catalog"))
-        other.engine.log_checkpoint(MANIFESTS.name)
-        other.engine.clean_log(MANIFESTS.name)
-        other.engine.optimize(MANIFESTS.name)
-    assert looking.result().replayed
-    assert visible(lambda: catalog) == [1]
-    assert_sound(catalog)
-
-
-def test_a_part_of_an_attempt_that_was_given_up(open_again: Opener) -> None:
-    """A task stages for an attempt that its writer gives up meanwhile: what comes later goes with the next clean-up."""
-    catalog, writer = open_again(), open_again().writer("orders")
-    attempt = Attempt.new(writer.held, 1)
-    staging = partial(stage_offsets, catalog.engine, attempt, manifest(1))
-    with stopped(staging, catalog.engine, "_append", table=SOURCE_OFFSETS.name) as late:
-        writer.abort(attempt)
-        assert catalog.pipeline("orders").remove_orphans(aborted=writer.aborted) == ()
-    assert late.result()
-    removed = open_again().pipeline("orders").remove_orphans(aborted=writer.aborted)
-    assert [orphan.attempt_id for orphan in removed] == [attempt.attempt_id]
-    assert open_again().engine.read(SOURCE_OFFSETS.name).num_rows == 0

@@ -13,7 +13,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.errors import ConflictError, FencedError, NotFoundError
-from tests.support.catalogs import MEMORY_AND_OTHERS_IN_SOAK, ready_made
+from tests.support.catalogs import MEMORY_AND_EMBEDDED_IN_SOAK, ready_made
 from tests.support.scenes import NEEDING, assert_kept, assert_sound, begin, manifest, needing, save, visible
 from tests.support.stepping import STEPS, NeverCame, stopped
 
@@ -22,7 +22,7 @@ Opener = Callable[[], ld.Catalog]
 KEEP_ONE = RetentionPolicy(keep_last=1)
 
 
-@pytest.fixture(params=MEMORY_AND_OTHERS_IN_SOAK)
+@pytest.fixture(params=MEMORY_AND_EMBEDDED_IN_SOAK)
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Opener]:
     """Makes a new catalog whenever called."""
     numbers = itertools.count()

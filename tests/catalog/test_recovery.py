@@ -1,6 +1,7 @@
 """Recovery: the newest that proves valid, what was passed over and why, and healing by time travel."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -136,6 +137,32 @@ def test_manifests_deleted_by_sql_are_found_in_their_versions(catalog: ld.Catalo
     assert report.manifest.source_offsets["kafka"].offsets == {"0": "300"}
 
 
+@pytest.mark.parametrize("table", [MANIFESTS, SOURCE_OFFSETS], ids=lambda spec: spec.name)
+def test_what_was_deleted_has_been_committed_all_the_same(catalog: ld.Catalog, table: TableSpec) -> None:
+    """Its id is not given out again, and saving it again is answered as if nothing had happened to it."""
+    _save(catalog, 3)
+    saved = catalog.pipeline("orders").get(3)
+    catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").eq(3))
+    if table is SOURCE_OFFSETS:
+        catalog.engine.delete(table.name, col("checkpoint_id").eq(3))
+    writer = catalog.writer("orders")
+    assert writer.next_id == 4
+    version = catalog.engine.version(MANIFESTS.name)
+    assert writer.save(saved).replayed
+    with pytest.raises(ConflictError):
+        writer.save(replace(saved, watermark=1))
+    assert catalog.engine.version(MANIFESTS.name) == version
+    assert writer.recover().chosen_id == 3
+
+
+def test_a_damaged_checkpoint_can_be_pinned(catalog: ld.Catalog) -> None:
+    _save(catalog, 3)
+    catalog.engine.delete(SOURCE_OFFSETS.name, col("checkpoint_id").eq(1))
+    orders = catalog.pipeline("orders")
+    orders.pin(1, reason="to be examined")
+    assert orders.prune(ld.RetentionPolicy(keep_last=1)).retire == (2,)
+
+
 def test_a_changed_pipeline_is_reported(catalog: ld.Catalog) -> None:
     with catalog.writer("orders") as writer, writer.checkpoint() as cp:
         cp.describe(pipeline_hash=2**64 - 1)
@@ -174,6 +201,30 @@ def test_deciding_at_once_never_gives_one_number_twice(open_again: Opener) -> No
     assert sorted(row["checkpoint_id"] for row in rows) == [1, 2, 3, 4]
 
 
+def test_deciding_on_many_at_once_takes_turns_too(open_again: Opener) -> None:
+    """Two who saw the same last decision: one makes several, the other one. Neither goes by what is out of date."""
+    from laminar_delta.catalog.decisions import PINNED, RETIRED, Decision, Standing, decide
+
+    _save(open_again(), 4)
+    seen: list[int] = []
+
+    def retire(standing: Standing) -> list[Decision]:
+        seen.append(standing.last)
+        if len(seen) == 1:
+            open_again().pipeline("orders").pin(1, reason="meanwhile")
+        return [Decision(checkpoint_id=n, word=RETIRED) for n in (1, 2, 3) if n not in standing.pinned]
+
+    made = decide(open_again().engine, "orders", retire, owner="ops")
+    assert [decision.checkpoint_id for decision in made] == [2, 3]
+    assert seen == [0, 1]
+    rows = sorted(open_again().engine.read(RETENTION.name).to_pylist(), key=lambda row: row["ordinal"])
+    assert [(row["ordinal"], row["checkpoint_id"], row["decision"]) for row in rows] == [
+        (1, 1, PINNED),
+        (2, 2, RETIRED),
+        (3, 3, RETIRED),
+    ]
+
+
 def test_a_pin_on_a_retired_checkpoint_is_refused(catalog: ld.Catalog) -> None:
     from laminar_delta.catalog.decisions import RETIRED, Decision, decide
 
@@ -183,7 +234,7 @@ def test_a_pin_on_a_retired_checkpoint_is_refused(catalog: ld.Catalog) -> None:
     assert [head.checkpoint_id for head in orders.list()] == [2]
     with pytest.raises(NotFoundError, match="retired"):
         orders.get(1)
-    with pytest.raises((NotFoundError, ConflictError)):
+    with pytest.raises(ConflictError, match="retired"):
         orders.pin(1, reason="too late")
 
 

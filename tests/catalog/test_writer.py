@@ -19,7 +19,7 @@ from laminar_delta.errors import (
     NotFoundError,
     SessionStateError,
 )
-from laminar_delta.model import InFlightRecord, SinkCommitStatus
+from laminar_delta.model import CheckpointManifest, InFlightRecord, SinkCommitStatus
 
 Opener = Callable[[], ld.Catalog]
 
@@ -182,6 +182,16 @@ def test_statuses_are_appended_and_the_current_one_is_derived(catalog: ld.Catalo
             writer.sink_committed(cp.id, "nowhere")
         with pytest.raises(NotFoundError):
             writer.sink_committed(99, "a")
+
+
+def test_a_sink_saved_as_committed_stays_so(catalog: ld.Catalog) -> None:
+    committed = {"warehouse": SinkCommitStatus.committed()}
+    with catalog.writer("orders") as writer:
+        manifest = CheckpointManifest.new(1, 1)
+        writer.save(replace(manifest, sink_epochs={"warehouse": 1}, sink_commit_statuses=committed))
+        writer.sink_failed(1, "warehouse", "too late")
+        assert catalog.pipeline("orders").get(1).sink_commit_statuses == committed
+        assert writer.recover().chosen_id == 1
 
 
 def test_children_of_an_attempt_that_never_committed_are_invisible(catalog: ld.Catalog) -> None:

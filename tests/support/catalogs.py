@@ -27,11 +27,7 @@ _templates: dict[str, Path] = {}
 QUICK_ENGINES = [engine for engine in ENGINES if not engine.marks]
 """Those that need no JVM, for tests of what is decided above the engines."""
 
-MEMORY_AND_OTHERS_IN_SOAK = [
-    ENGINES[0],
-    pytest.param("embedded", id="embedded", marks=pytest.mark.soak),
-    ENGINES_SPARK_IN_SOAK[2],
-]
+MEMORY_AND_EMBEDDED_IN_SOAK = [ENGINES[0], pytest.param("embedded", id="embedded", marks=pytest.mark.soak)]
 """For tests that repeat something at its every step: hundreds of commits."""
 
 

@@ -12,11 +12,12 @@ from hypothesis.stateful import rule
 from laminar_delta.catalog.tables import TABLES
 from tests.support.machine.base import Opener, pipelines
 from tests.support.machine.deciding import Deciding
+from tests.support.machine.deriving import Deriving
 from tests.support.machine.harming import Harming
 from tests.support.machine.saving import Saving
 
 
-class CatalogMachine(Saving, Deciding, Harming):
+class CatalogMachine(Saving, Deriving, Deciding, Harming):
     """All rules."""
 
     @rule(data=st.data(), what=st.sampled_from(["look", "ask politely", "let go", "misreport", "recover", "compact"]))

@@ -15,7 +15,8 @@ from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint, RecoveryReport, SinkCommitStatus
 from laminar_delta.model.status import SinkCommitKind
-from tests.support.model import Checkpoint, Content, PipelineModel, Staged, Status, WriterModel
+from tests.support.model import Checkpoint, Content, Staged, Status, WriterModel
+from tests.support.pipeline_model import PipelineModel
 
 PIPELINES = ("orders", "returns")
 

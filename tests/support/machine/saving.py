@@ -11,7 +11,7 @@ from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.settle import FenceRefused, WriteConflict
 from laminar_delta.model import CheckpointManifest
 from tests.support.faults import failing_appends, unanswered_appends, unheard_appends
-from tests.support.machine.base import PIPELINES, TOLD, Held, Machine, manifest_of, pipelines
+from tests.support.machine.base import TOLD, Held, Machine, manifest_of, pipelines
 from tests.support.model import COMMITTED, PENDING, Content
 
 contents = st.builds(
@@ -200,57 +200,6 @@ class Saving(Machine):
         assert landed == self.models[name].land(staged)
         if landed:
             self.given[name, staged.number] = manifest_of(staged.number, staged.content), dict(staged.content.states)
-
-    # -- deriving -----------------------------------------------------------------------------------------------------
-
-    @precondition(lambda self: any(True for _ in self.all()))
-    @rule(
-        data=st.data(),
-        hows=st.lists(
-            st.sampled_from(["rewind", "rewind", "fork", "edit", "edit newest", "undo", "undo"]), min_size=1, max_size=3
-        ),
-        accept=st.booleans(),
-    )
-    def derive(self, data: st.DataObject, hows: list[str], accept: bool) -> None:
-        for how in hows:
-            if how != "undo":
-                self.derive_one(data, how, accept)
-            elif any(self.writers.values()):
-                self.undo(*self.draw_writer(data))
-
-    def derive_one(self, data: st.DataObject, how: str, accept: bool) -> None:
-        origin, found = self.draw_checkpoint(data)
-        name = next(other for other in PIPELINES if other != origin) if how == "fork" else origin
-        if not self.writers[name]:
-            return
-        held, model, number = self.draw_writer(data, name)[1], self.models[name], found.number
-        edits = {data.draw(st.sampled_from(["kafka", "files"])): {"0": "99"}}
-        if how == "fork":
-            expected = model.derive(held.model, self.models[origin], number)
-            told = self.told(lambda: held.real.fork(origin, number, reason="try"))[0]
-        elif how == "rewind":
-            expected = model.derive(held.model, model, number, accept_undelivered=accept)
-            told = self.told(lambda: held.real.rewind(number, reason="back", accept_undelivered=accept))[0]
-        else:
-            chosen = max(model.visible(), default=None) if how == "edit newest" else number
-            expected = "not found"
-            if chosen is not None:
-                expected = model.derive(held.model, model, chosen, edits=edits, accept_undelivered=accept)
-            told = self.told(
-                lambda: held.real.edit_offsets(
-                    edits,
-                    reason="skip",
-                    checkpoint_id=None if how == "edit newest" else number,
-                    accept_undelivered=accept,
-                )
-            )[0]
-        assert told == TOLD[expected]
-        assert held.real.next_id == held.model.next_id
-
-    def undo(self, name: str, held: Held) -> None:
-        expected = self.models[name].undo(held.model)
-        assert self.told(lambda: held.real.undo(reason="mistake"))[0] == TOLD[expected]
-        assert held.real.next_id == held.model.next_id
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

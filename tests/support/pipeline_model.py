@@ -1,0 +1,259 @@
+"""A pipeline as plain dictionaries and sets: what saving, recovering and retiring come to, without a table in sight."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.support.model import Checkpoint, Content, Staged, Status, WriterModel
+
+
+@dataclass
+class PipelineModel:
+    """One pipeline."""
+
+    name: str
+    every: dict[str, "PipelineModel"]
+    """All pipelines, this one too."""
+    generation: int = 0
+    released: bool = True
+    fence: tuple[int, int] = (0, 0)
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    staged: list[Staged] = field(default_factory=list)
+    retired: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
+    """Retired for good."""
+    pinned: set[int] = field(default_factory=set)
+    abandoned: set[int] = field(default_factory=set)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def visible(self) -> list[int]:
+        return sorted(n for n, found in self.checkpoints.items() if n not in self.retired and not found.row_gone)
+
+    def walk(self, *, accept_failed: bool = False) -> tuple[int | None, list[tuple[int, str]]]:
+        """What recovery chooses, and what it passes over before that with the first word of the reason."""
+        skipped: list[tuple[int, str]] = []
+        for number in sorted(self.checkpoints, reverse=True):
+            why_not = self.why_not(number, accept_failed=accept_failed)
+            if why_not is None:
+                return number, skipped
+            if why_not != "retired":
+                skipped.append((number, why_not))
+        return None, skipped
+
+    def why_not(self, number: int, *, accept_failed: bool = False) -> str | None:
+        """Why recovery cannot use a checkpoint, in one word; None when it can."""
+        if number in self.retired:
+            return "retired"
+        if number in self.abandoned:
+            return "abandoned"
+        return None if self.checkpoints[number].acceptable(accept_failed=accept_failed) else "undelivered"
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def take_over(self) -> WriterModel:
+        self.generation += 1
+        self.released = False
+        self.fence = (self.generation, 0)
+        burned = [staged.number for staged in self.staged if staged.content.sources]
+        highest = max([*self.checkpoints, *burned], default=0)
+        return WriterModel(generation=self.generation, highest=highest, next_id=highest + 1)
+
+    def holds(self, writer: WriterModel) -> bool:
+        return writer.generation == self.generation
+
+    def settle(self, writer: WriterModel) -> bool:
+        """What a writer in doubt does before anything else. False: it is fenced."""
+        if writer.in_doubt:
+            if not self.holds(writer):
+                return False
+            writer.turn += 1
+            self.fence = (writer.generation, writer.turn)
+            writer.in_doubt = False
+        return True
+
+    def save(self, writer: WriterModel, number: int, content: Content) -> str:
+        """What a save comes to: saved, replayed, conflict or fenced."""
+        if not self.settle(writer):
+            return "fenced"
+        if number <= writer.highest and number in self.checkpoints:
+            same = number not in self.removed and self.checkpoints[number].content == content
+            return "replayed" if same else "conflict"
+        return self._commit(writer, self.stage(writer, number, content))
+
+    def derive(
+        self,
+        writer: WriterModel,
+        origin: "PipelineModel",
+        number: int,
+        *,
+        edits: Mapping[str, Mapping[str, str]] | None = None,
+        accept_undelivered: bool = False,
+    ) -> str:
+        """What deriving comes to: saved, not found, conflict or fenced."""
+        if not self.settle(writer):
+            return "fenced"
+        own = writer.next_id
+        writer.next_id += 1
+        source = origin.checkpoints.get(number)
+        if source is None or number in origin.retired:
+            return "not found"
+        owed = not source.acceptable() or number in origin.abandoned
+        if origin is self and owed and not accept_undelivered:
+            return "conflict"
+        if not set(edits or {}) <= set(source.content.sources):
+            return "not found"
+        sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
+        content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
+        state_of = (source.state_of or (origin.name, number)) if source.content.states else None
+        staged = self.stage(writer, own, content)
+        self.staged[-1] = replace(
+            staged, source=source, state_of=state_of, over=max(self.visible(), default=None), epoch=self._next_epoch()
+        )
+        return self._commit(writer, self.staged[-1])
+
+    def undo(self, writer: WriterModel) -> str:
+        visible = self.visible()
+        if not visible:
+            return "not found"
+        over = self.checkpoints[visible[-1]].over
+        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True)
+
+    def _next_epoch(self) -> int:
+        gone = [number for number, found in self.checkpoints.items() if found.row_gone]
+        return max([0, *gone, *(found.epoch for found in self.checkpoints.values())]) + 1
+
+    def _commit(self, writer: WriterModel, staged: Staged) -> str:
+        if not self.holds(writer):
+            self.give_up(writer, staged)
+            return "fenced"
+        self.land(staged)
+        self._know(writer, staged.number)
+        for name, number in self.needs(staged.number):
+            other = self.every[name]
+            if number in other.removed:
+                self.retired.add(staged.number)
+                return "conflict"
+            if number in other.retired:
+                other.restore_needed()
+        return "saved"
+
+    def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
+        writer.turn += 1
+        staged = Staged(number=number, epoch=number, generation=writer.generation, content=content, turn=writer.turn)
+        self.staged.append(staged)
+        return staged
+
+    def give_up(self, writer: WriterModel, staged: Staged) -> None:
+        writer.given_up.append(staged)
+
+    def doubt(self, writer: WriterModel, staged: Staged) -> None:
+        writer.in_doubt = True
+        self._know(writer, staged.number)
+
+    def land(self, staged: Staged) -> bool:
+        """The one commit that makes a checkpoint; False when the fence is past it."""
+        if (staged.generation, staged.turn) <= self.fence:
+            return False
+        self.fence = (staged.generation, staged.turn)
+        self.staged.remove(staged)
+        made = Checkpoint(
+            number=staged.number,
+            epoch=staged.epoch,
+            generation=staged.generation,
+            content=staged.content,
+            over=staged.over,
+            state_of=staged.state_of,
+        )
+        if staged.source is not None:
+            made.states_gone = staged.source.states_gone
+        self.checkpoints[staged.number] = made
+        return True
+
+    def set_status(self, writer: WriterModel, number: int, sink: str, status: Status) -> None:
+        writer.status_turn += 1
+        self.checkpoints[number].changes.append((writer.generation, writer.status_turn, sink, status))
+
+    def recover(self, *, accept_failed: bool = False) -> None:
+        """What a recovery by the writer leaves behind."""
+        self.abandoned.update(number for number, _ in self.walk(accept_failed=accept_failed)[1])
+
+    def orphans(self, *, of: WriterModel | None = None) -> list[Staged]:
+        """What can never become a checkpoint: of older generations, and what the current writer itself gave up."""
+        given_up = [] if of is None else of.given_up
+        return [
+            staged
+            for staged in self.staged
+            if (staged.content.sources or (staged.content.states and staged.source is None))
+            and (staged.generation < self.generation or staged in given_up)
+        ]
+
+    # -- retention ----------------------------------------------------------------------------------------------------
+
+    def prune(self, *, keep_last: int, keep_young: bool) -> list[int]:
+        """What a policy retires. `keep_young`: it also keeps by age, and everything here is young."""
+        visible = self.visible()
+        kept = set(visible[-1:]) | (self.pinned & set(visible)) | set(visible[max(0, len(visible) - keep_last) :])
+        kept |= {number for number in [self._resumable()] if number is not None}
+        kept |= self._used_elsewhere() & set(visible)
+        if keep_young:
+            kept |= set(visible)
+        kept = self._followed(kept, among=visible)
+        return [number for number in visible if number not in kept]
+
+    def retire(self, numbers: Collection[int]) -> None:
+        """What pruning leaves behind: what is needed after all comes back."""
+        self.retired.update(numbers)
+        if numbers:
+            self.restore_needed()
+
+    def restore_needed(self) -> None:
+        self.retired -= self._needed() - self.removed
+
+    def remove(self) -> list[int]:
+        """What maintenance without a grace period removes."""
+        gone = sorted(self.retired - self.removed - self.pinned - self._needed())
+        self.removed.update(gone)
+        for number in self.removed:
+            found = self.checkpoints[number]
+            found.row_gone = found.sources_gone = True
+        self.staged = [staged for staged in self.staged if staged.number not in self.removed]
+        return gone
+
+    def only_in_the_past(self) -> bool:
+        """Whether what is pinned, or the newest, is damaged now: an earlier version has its only good copy."""
+        if all(found.row_gone for found in self.checkpoints.values()):
+            return False
+        visible = self.visible()
+        return any(not self.checkpoints[number].intact for number in {*self.pinned, *visible[-1:]})
+
+    def needs(self, number: int) -> list[tuple[str, int]]:
+        found = self.checkpoints[number]
+        parent = [] if found.content.parent is None else [(self.name, found.content.parent)]
+        return parent if found.state_of is None else [*parent, found.state_of]
+
+    def _needed(self) -> set[int]:
+        """What visible checkpoints, of this pipeline or others, need or are."""
+        there = [number for number, found in self.checkpoints.items() if not found.row_gone]
+        return self._followed({*self.visible(), *self._used_elsewhere()}, among=there)
+
+    def _used_elsewhere(self) -> set[int]:
+        others = [other for other in self.every.values() if other is not self]
+        used = [other.checkpoints[number].state_of for other in others for number in other.visible()]
+        return {state_of[1] for state_of in used if state_of is not None and state_of[0] == self.name}
+
+    def _followed(self, roots: set[int], *, among: Collection[int]) -> set[int]:
+        reached, todo = set(roots), [number for number in roots if number in among]
+        while todo:
+            for name, number in self.needs(todo.pop()):
+                if name == self.name and number in among and number not in reached:
+                    reached.add(number)
+                    todo.append(number)
+        return reached
+
+    def _resumable(self) -> int | None:
+        candidates = [n for n in self.visible() if n not in self.abandoned and self.checkpoints[n].delivered]
+        return max(candidates, default=None)
+
+    def _know(self, writer: WriterModel, number: int) -> None:
+        writer.highest = max(writer.highest, number)
+        writer.next_id = max(writer.next_id, number + 1)

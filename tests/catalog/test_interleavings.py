@@ -153,6 +153,26 @@ def test_fence_on_one_table_only(open_again: Opener) -> None:
 # -- orphans and parts ----------------------------------------------------------------------------------------------------
 
 
+def test_cleaner_between_commit_and_takeover(open_again: Opener) -> None:
+    """The cleaner has fenced for a successor that is not through yet; what the old one has in hand can never commit."""
+    catalog, claiming, old = open_again(), open_again(), open_again().writer("orders", owner="old")
+    with old.attempting(1) as first, old.attempting(2) as second:
+        parts = {at: stage_offsets(old.engine, at, manifest(at.checkpoint_id)) for at in (first, second)}
+    takeover = partial(claiming.writer, "orders", owner="new")
+    with stopped(takeover, claiming.engine, "_commit_fence", table=MANIFESTS.name) as new:
+        with stopped(
+            catalog.pipeline("orders").remove_orphans, catalog.engine, "_commit_fence", table=MANIFESTS.name
+        ) as cleaner:
+            old.commit(first, manifest(1), parts[first])
+        with pytest.raises(FencedError):
+            old.commit(second, manifest(2), parts[second])
+    assert [orphan.attempt_id for orphan in cleaner.result()] == [second.attempt_id]
+    assert visible(open_again) == [1]
+    assert new.result().next_id == 2
+    new.result().save(manifest(2))
+    assert_sound(open_again())
+
+
 @pytest.mark.parametrize("late_by", ["before it arrives", "after it arrived"])
 def test_late_part(open_again: Opener, late_by: str) -> None:
     """A part staged again, as a retried task does, that the commit does not list: it arrives late and stays invisible."""

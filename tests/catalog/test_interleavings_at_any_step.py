@@ -5,6 +5,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import ConflictError, FencedError, NotFoundError
 from tests.support.catalogs import MEMORY_AND_EMBEDDED_IN_SOAK, ready_made
 from tests.support.scenes import NEEDING, assert_kept, assert_sound, begin, manifest, needing, save, visible
@@ -119,6 +121,32 @@ def test_commit_and_takeover_during_a_clean_up(fresh: Callable[[], Opener]) -> N
         assert_sound(open_again())
         removed = (*cleaner.result(), *open_again().pipeline("orders").remove_orphans())
         assert {orphan.attempt_id for orphan in removed} == {never.attempt_id}
+
+    at_every_step(once)
+
+
+def test_commit_during_a_clean_up_beside_an_unfinished_takeover(fresh: Callable[[], Opener]) -> None:
+    """The successor has claimed its generation and not yet fenced; the cleaner does. Before that the old one commits, whole."""
+
+    def once(step: int) -> None:
+        open_again = fresh()
+        cleaning, claiming, old = open_again(), open_again(), open_again().writer("orders", owner="old")
+        with old.attempting(1) as attempt:
+            parts = stage_offsets(old.engine, attempt, manifest(1))
+        takeover = partial(claiming.writer, "orders", owner="new")
+        with (
+            stopped(takeover, claiming.engine, "_commit_fence", table=MANIFESTS.name) as new,
+            stopped(cleaning.pipeline("orders").remove_orphans, cleaning.engine, *STEPS, nth=step) as cleaner,
+        ):
+            try:
+                old.commit(attempt, manifest(1), parts)
+                committed = True
+            except FencedError:
+                committed = False
+        assert visible(open_again) == ([1] if committed else [])
+        assert (cleaner.result() == ()) == committed
+        assert_sound(open_again())
+        save(new.result())
 
     at_every_step(once)
 

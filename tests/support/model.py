@@ -40,18 +40,18 @@ class Checkpoint:
     over: int | None = None
     """For a derived one: the newest before it."""
     state_of: tuple[str, int] | None = None
-    """For a derived one: whose state it uses."""
+    """For a derived one: whose state it uses. Where state is stored is the catalog's choice; that it stays is not."""
+    stored_in: frozenset[int] = frozenset()
+    """The earlier ones that store some of its state."""
     changes: list[tuple[int, int, str, Status]] = field(default_factory=list)
     """Of sink statuses: generation, turn within it, sink, status."""
     row_gone: bool = False
     """Somebody deleted its row: readers do not see it, recovery does."""
     sources_gone: bool = False
-    states_gone: set[tuple[str, int]] = field(default_factory=set)
-    """Shared with those that use its state."""
 
     @property
     def intact(self) -> bool:
-        return not (self.row_gone or self.sources_gone or self.states_gone)
+        return not (self.row_gone or self.sources_gone)
 
     @property
     def statuses(self) -> dict[str, Status]:
@@ -97,6 +97,4 @@ class Staged:
     """Of its commit."""
     epoch: int = 0
     over: int | None = None
-    source: Checkpoint | None = None
-    """For a derived one: what it is derived from."""
-    state_of: tuple[str, int] | None = None
+    derived: bool = False

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from tests.support.model import Checkpoint, Content, Staged, Status, WriterModel
 
+Stored = tuple[frozenset[int], tuple[str, int] | None]
+"""Where the catalog put a checkpoint's state: the earlier ones it is stored upon, and whose it uses as it is."""
+NOWHERE: Stored = (frozenset(), None)
+
 
 @dataclass
 class PipelineModel:
@@ -71,14 +75,14 @@ class PipelineModel:
             writer.in_doubt = False
         return True
 
-    def save(self, writer: WriterModel, number: int, content: Content) -> str:
-        """What a save comes to: saved, replayed, conflict or fenced."""
+    def save(self, writer: WriterModel, number: int, content: Content, stored: Stored = NOWHERE) -> str:
+        """What a save comes to: saved, replayed, conflict or fenced. `stored` is where the catalog put its state."""
         if not self.settle(writer):
             return "fenced"
         if number <= writer.highest and number in self.checkpoints:
             same = number not in self.removed and self.checkpoints[number].content == content
             return "replayed" if same else "conflict"
-        return self._commit(writer, self.stage(writer, number, content))
+        return self._commit(writer, self.stage(writer, number, content), stored)
 
     def derive(
         self,
@@ -88,6 +92,7 @@ class PipelineModel:
         *,
         edits: Mapping[str, Mapping[str, str]] | None = None,
         accept_undelivered: bool = False,
+        stored: Stored = NOWHERE,
     ) -> str:
         """What deriving comes to: saved, not found, conflict or fenced."""
         if not self.settle(writer):
@@ -104,29 +109,28 @@ class PipelineModel:
             return "not found"
         sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
         content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
-        state_of = (source.state_of or (origin.name, number)) if source.content.states else None
         staged = self.stage(writer, own, content)
         self.staged[-1] = replace(
-            staged, source=source, state_of=state_of, over=max(self.visible(), default=None), epoch=self._next_epoch()
+            staged, derived=True, over=max(self.visible(), default=None), epoch=self._next_epoch()
         )
-        return self._commit(writer, self.staged[-1])
+        return self._commit(writer, self.staged[-1], stored)
 
-    def undo(self, writer: WriterModel) -> str:
+    def undo(self, writer: WriterModel, stored: Stored = NOWHERE) -> str:
         visible = self.visible()
         if not visible:
             return "not found"
         over = self.checkpoints[visible[-1]].over
-        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True)
+        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True, stored=stored)
 
     def _next_epoch(self) -> int:
         gone = [number for number, found in self.checkpoints.items() if found.row_gone]
         return max([0, *gone, *(found.epoch for found in self.checkpoints.values())]) + 1
 
-    def _commit(self, writer: WriterModel, staged: Staged) -> str:
+    def _commit(self, writer: WriterModel, staged: Staged, stored: Stored) -> str:
         if not self.holds(writer):
             self.give_up(writer, staged)
             return "fenced"
-        self.land(staged)
+        self.land(staged, stored)
         self._know(writer, staged.number)
         for name, number in self.needs(staged.number):
             other = self.every[name]
@@ -150,7 +154,7 @@ class PipelineModel:
         writer.in_doubt = True
         self._know(writer, staged.number)
 
-    def land(self, staged: Staged) -> bool:
+    def land(self, staged: Staged, stored: Stored = NOWHERE) -> bool:
         """The one commit that makes a checkpoint; False when the fence is past it."""
         if (staged.generation, staged.turn) <= self.fence:
             return False
@@ -162,10 +166,9 @@ class PipelineModel:
             generation=staged.generation,
             content=staged.content,
             over=staged.over,
-            state_of=staged.state_of,
+            stored_in=stored[0],
+            state_of=stored[1],
         )
-        if staged.source is not None:
-            made.states_gone = staged.source.states_gone
         self.checkpoints[staged.number] = made
         return True
 
@@ -180,12 +183,7 @@ class PipelineModel:
     def orphans(self, *, of: WriterModel | None = None) -> list[Staged]:
         """What can never become a checkpoint: of older generations, and what the current writer itself gave up."""
         given_up = [] if of is None else of.given_up
-        return [
-            staged
-            for staged in self.staged
-            if (staged.content.sources or (staged.content.states and staged.source is None))
-            and (staged.generation < self.generation or staged in given_up)
-        ]
+        return [staged for staged in self.staged if staged.generation < self.generation or staged in given_up]
 
     # -- retention ----------------------------------------------------------------------------------------------------
 
@@ -228,8 +226,9 @@ class PipelineModel:
 
     def needs(self, number: int) -> list[tuple[str, int]]:
         found = self.checkpoints[number]
-        parent = [] if found.content.parent is None else [(self.name, found.content.parent)]
-        return parent if found.state_of is None else [*parent, found.state_of]
+        needed = [] if found.content.parent is None else [(self.name, found.content.parent)]
+        needed += [(self.name, other) for other in sorted(found.stored_in)]
+        return needed if found.state_of is None else [*needed, found.state_of]
 
     def _needed(self) -> set[int]:
         """What visible checkpoints, of this pipeline or others, need or are."""

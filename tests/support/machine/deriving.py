@@ -31,17 +31,15 @@ class Deriving(Machine):
             return
         held, model, number = self.draw_writer(data, name)[1], self.models[name], found.number
         edits = {data.draw(st.sampled_from(["kafka", "files"])): {"0": "99"}}
+        own = held.model.next_id
         if how == "fork":
-            expected = model.derive(held.model, self.models[origin], number)
             told = self.told(lambda: held.real.fork(origin, number, reason="try"))[0]
+            expected = model.derive(held.model, self.models[origin], number, stored=self.stored(name, own))
         elif how == "rewind":
-            expected = model.derive(held.model, model, number, accept_undelivered=accept)
             told = self.told(lambda: held.real.rewind(number, reason="back", accept_undelivered=accept))[0]
+            expected = model.derive(held.model, model, number, accept_undelivered=accept, stored=self.stored(name, own))
         else:
             chosen = max(model.visible(), default=None) if how == "edit newest" else number
-            expected = "not found"
-            if chosen is not None:
-                expected = model.derive(held.model, model, chosen, edits=edits, accept_undelivered=accept)
             told = self.told(
                 lambda: held.real.edit_offsets(
                     edits,
@@ -50,10 +48,16 @@ class Deriving(Machine):
                     accept_undelivered=accept,
                 )
             )[0]
+            expected = "not found"
+            if chosen is not None:
+                expected = model.derive(
+                    held.model, model, chosen, edits=edits, accept_undelivered=accept, stored=self.stored(name, own)
+                )
         assert told == TOLD[expected]
         assert held.real.next_id == held.model.next_id
 
     def undo(self, name: str, held: Held) -> None:
-        expected = self.models[name].undo(held.model)
-        assert self.told(lambda: held.real.undo(reason="mistake"))[0] == TOLD[expected]
+        own = held.model.next_id
+        told = self.told(lambda: held.real.undo(reason="mistake"))[0]
+        assert told == TOLD[self.models[name].undo(held.model, self.stored(name, own))]
         assert held.real.next_id == held.model.next_id

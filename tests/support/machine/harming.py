@@ -3,13 +3,13 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.engine.request import TableSpec
 from tests.support.damage import DataFile, data_files, overwrite
 from tests.support.machine.base import Machine, pipelines
 
-HARMED = [MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS]
+HARMED = [MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS]
 
 
 class Harming(Machine):
@@ -18,7 +18,7 @@ class Harming(Machine):
     # -- damage -------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: any(True for _ in self.all()))
-    @rule(data=st.data(), table=st.sampled_from(HARMED), changed=st.booleans())
+    @rule(data=st.data(), table=st.sampled_from([MANIFESTS, SOURCE_OFFSETS]), changed=st.booleans())
     def damage_rows(self, data: st.DataObject, table: TableSpec, changed: bool) -> None:
         name, found = self.draw_checkpoint(data)
         where: Predicate = col("pipeline").eq(name) & col("checkpoint_id").eq(found.number)
@@ -36,12 +36,6 @@ class Harming(Machine):
             else:
                 self.catalog.engine.delete(table.name, where)
             found.sources_gone = True
-        elif table is OPERATOR_SNAPSHOTS and found.content.states and found.state_of is None:
-            operator, partition = data.draw(st.sampled_from(sorted(found.content.states)))
-            self.catalog.engine.delete(
-                table.name, where & col("operator").eq(operator) & col("partition").eq(partition)
-            )
-            found.states_gone.add((operator, partition))
 
     @rule(data=st.data(), table=st.sampled_from(HARMED), place=st.floats(0, 1), resume=st.booleans())
     def rot(self, data: st.DataObject, table: TableSpec, place: float, resume: bool) -> None:
@@ -51,11 +45,7 @@ class Harming(Machine):
         if not files or not self.models[name].checkpoints:
             return
         file: DataFile = data.draw(st.sampled_from(files))
-        victims = {
-            number
-            for number, found in self.models[name].checkpoints.items()
-            if file.touches(name, number) or (found.state_of is not None and file.touches(*found.state_of))
-        }
+        victims = {number for number in self.models[name].checkpoints if self.touched(file, name, number)}
         with file.rotten(place) if file.can_rot and place < 1 else file.missing():
             if not resume or not self.writers[name] or not self.models[name].holds(self.writers[name][-1].model):
                 self.agrees(name, self.pipeline(name).recover(dry_run=True), victims=victims)
@@ -65,3 +55,13 @@ class Harming(Machine):
             self.models[name].settle(held.model)
             self.agrees(name, report, victims=victims)
             self.models[name].abandoned.update(skipped.checkpoint_id for skipped in report.skipped)
+
+    def touched(self, file: DataFile, name: str, number: int) -> bool:
+        """Whether something of a checkpoint may be in the file, its state stored elsewhere included."""
+        if file.touches(name, number):
+            return True
+        if number not in self.models[name].checkpoints:
+            return False
+        found = self.models[name].checkpoints[number]
+        elsewhere = [*((name, other) for other in found.stored_in), *([found.state_of] if found.state_of else [])]
+        return any(self.touched(file, *other) for other in elsewhere)

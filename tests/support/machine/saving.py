@@ -174,7 +174,7 @@ class Saving(Machine):
         elif how == "unheard":
             with unheard_appends(engine, MANIFESTS.name):
                 assert self.told(lambda: held.real.save(manifest, states))[0] == "CommitUnknownError"
-            assert model.land(staged)
+            assert model.land(staged, self.stored(name, number))
             self.given[name, number] = manifest, states
             model.doubt(held.model, staged)
         else:
@@ -197,7 +197,7 @@ class Saving(Machine):
             landed = True
         except (FenceRefused, WriteConflict):
             landed = False
-        assert landed == self.models[name].land(staged)
+        assert landed == self.models[name].land(staged, self.stored(name, staged.number))
         if landed:
             self.given[name, staged.number] = manifest_of(staged.number, staged.content), dict(staged.content.states)
 
@@ -215,8 +215,8 @@ class Saving(Machine):
     ) -> None:
         model = self.models[name]
         manifest, states = given or (manifest_of(number, content), dict(content.states))
-        expected = model.save(held.model, number, content)
         told, saved = self.told(save or (lambda: held.real.save(manifest, states)))
+        expected = model.save(held.model, number, content, self.stored(name, number))
         assert told == TOLD[expected]
         if told == "ok":
             assert saved.replayed == (expected == "replayed")

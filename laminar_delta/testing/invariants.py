@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.batches import StateBatches
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.orphans import CHILD_TABLES
+from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_CHECKPOINTS, WRITERS
 from laminar_delta.codec import xxh3_hex
 from laminar_delta.engine.request import FENCES_KEY
@@ -60,6 +62,17 @@ def _held_by(catalog: Catalog, pipeline: Pipeline) -> Holdings:
         "removed": sorted(decided.removed),
         "pinned": sorted(decided.pinned),
         "abandoned": sorted(decided.abandoned),
+        "positions": _positions_of(pipeline),
+        "batches": [[head.epoch, head.ordinal, head.raw_length] for head in StateBatches(pipeline).heads()],
+    }
+
+
+def _positions_of(pipeline: Pipeline) -> Holdings:
+    found = read_positions(pipeline.reading, pipeline.name)
+    return {
+        "sources": {name: str(checkpoint) for name, checkpoint in found.sources.items()},
+        "results": dict(found.results),
+        "config_hash": found.config_hash,
     }
 
 

@@ -19,7 +19,10 @@ from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS, TABLES
+from laminar_delta.codec import BLOCK_BYTES
 from laminar_delta.engine.local.log import LOG_DIRECTORY
+from laminar_delta.stores.batcher import CatalogTarget, CheckpointBatcher
+from laminar_delta.stores.drasi import SourceCheckpointStore
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -156,6 +159,43 @@ def saving_together(story: Story) -> None:
     story.done(together=[cp.id for cp in built])
 
 
+def saving_changes(story: Story) -> None:
+    """State of which only a part changed: what is stored goes upon what is there, and the writer saves upon its own."""
+    writer = story.open().writer(PIPELINE, owner="child")
+    story.begin()
+    for turn in range(3):
+        with writer.checkpoint() as cp:
+            blocks = [bytes([number if number else turn]) * BLOCK_BYTES for number in range(8)]
+            cp.state("table", b"".join(blocks))
+        story.done(saved=cp.id)
+
+
+def committing_sessions(story: Story) -> None:
+    """Positions of sources, changed together."""
+    store = SourceCheckpointStore(story.open(), PIPELINE, owner="child")
+    store.take_generation()
+    story.begin()
+    for turn in (1, 2):
+        with store.session() as session:
+            session.stage("kafka", turn, b"position")
+            session.stage("files", turn * 10)
+            session.write_config_hash(turn)
+            session.write_result_sequence("query", turn)
+        story.done(session=turn)
+    store.close()
+    story.done()
+
+
+def flushing_batches(story: Story) -> None:
+    """Blobs that are collected and written together."""
+    batcher = CheckpointBatcher(CatalogTarget(story.open(), PIPELINE, owner="child"))
+    story.begin()
+    for epoch in (3, 3, 4):
+        batcher.add("agg", bytes([epoch]) * STATE_BYTES)
+        batcher.flush(epoch)
+        story.done(flushed=epoch)
+
+
 def deriving(story: Story) -> None:
     """Checkpoints made from others: going back, moving an offset, taking that back, starting another pipeline."""
     catalog = story.open()
@@ -205,6 +245,9 @@ SCENARIOS: dict[str, Callable[[Story], None]] = {
         pruning,
         clearing_orphans,
         saving_together,
+        saving_changes,
+        committing_sessions,
+        flushing_batches,
         deriving,
         maintaining,
         keeping_up,

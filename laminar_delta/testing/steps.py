@@ -22,7 +22,7 @@ from laminar_delta.engine.deltars import upkeep
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import CatalogLock
 
-READS = frozenset({"exists", "schema", "properties", "version", "scan", "history", "close"})
+READS = frozenset({"exists", "schema", "properties", "version", "scan", "history", "close", "_query"})
 """What the contract has that changes nothing. Anything else is a step, also what the contract will have one day."""
 
 LOOKS = frozenset({"checksum_path", "held", "_locked", "_recall", "_unfinished"})

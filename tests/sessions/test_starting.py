@@ -3,11 +3,9 @@
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.positions import min_confirmed
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ErrorCode, FencedError, InvalidInputError, NotFoundError, StorageError
-from laminar_delta.model.dedup import SequenceFilter
-from laminar_delta.stores import RecoveryPolicy
+from laminar_delta.stores import RecoveryPolicy, SequenceFilter, min_confirmed
 from tests.sessions.support import Opener, StoreOpener, at, commits
 from tests.support.faults import unreadable
 

@@ -7,9 +7,9 @@ interop.export_checkpoints(catalog, "orders", "./out")         # LaminarDB loads
 """
 
 from laminar_delta.interop.batches import BatchFiles
-from laminar_delta.interop.detecting import KINDS, open_source
+from laminar_delta.interop.detecting import KINDS, check_apart, open_source
 from laminar_delta.interop.exporting import LAYOUTS, export_checkpoints
-from laminar_delta.interop.importing import check_apart, import_checkpoints
+from laminar_delta.interop.importing import import_checkpoints
 from laminar_delta.interop.inspecting import INSPECTED, inspect_source
 from laminar_delta.interop.laminardb import StatePiece, state_chain
 from laminar_delta.interop.place import Limits

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from laminar_delta.engine.local.place import local_path
 from laminar_delta.errors import InvalidInputError, NotFoundError
 from laminar_delta.interop.laminardb.distributed import LATEST, DistributedSource
 from laminar_delta.interop.laminardb.layout import LATEST_TEXT, Layout, parse_checkpoint_name, parse_manifest_name
@@ -61,6 +62,28 @@ def open_source(
         next_step="Name the directory that holds `checkpoints`, or a Structured Streaming checkpoint directory."
         + (f" Found: {', '.join(seen)}." if seen else " It is empty, or not there."),
     )
+
+
+def check_apart(source: str | Path, catalog: str) -> None:
+    """Refuses a catalog among the files of the source: making it would change the source.
+
+    Raises:
+        InvalidInputError: The catalog is, or would be, the source's own directory or one of those it consists of.
+    """
+    root, place = local_path(str(source)), local_path(catalog)
+    if root is None or place is None:
+        return
+    root, place = root.resolve(), place.resolve()
+    taken = [root / name for name in ("checkpoints", "manifests", "offsets", "commits", "sources", "state")]
+    if root.name == "checkpoints":
+        taken = [root]
+    if place == root or any(place.is_relative_to(path) for path in taken):
+        raise InvalidInputError(
+            f"the catalog at {place} would be among the files of the source at {root}",
+            expected="a place of its own",
+            found=str(place),
+            next_step="Name another directory for the catalog: a source is never changed.",
+        )
 
 
 def _as_kind(place: Place, prefix: str, kind: str) -> Source:

@@ -16,10 +16,9 @@ from laminar_delta.catalog.generations import current
 from laminar_delta.catalog.needs import restore_needed
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.rows import SaveContext, manifest_table, offsets_table
-from laminar_delta.engine.local.place import local_path
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.interop.batches import bring_in_batches
-from laminar_delta.interop.detecting import open_source
+from laminar_delta.interop.detecting import check_apart, open_source
 from laminar_delta.interop.known import Known, Numbering
 from laminar_delta.interop.reports import ImportReport, Skipped
 from laminar_delta.model import CheckpointManifest, SinkCommitStatus
@@ -38,7 +37,7 @@ BATCH_CHECKPOINTS = 500
 """How many checkpoints one commit takes."""
 BATCH_BYTES = 64 << 20
 """About how many bytes of state: bounds what is redone after a kill."""
-REASON = "import"
+REASON = "import of checkpoints"
 """What the writer's generation is taken for; an import takes over from an import that did not end."""
 
 Progress = Callable[[int, int], None]
@@ -95,26 +94,6 @@ def import_checkpoints(
     return run.report()
 
 
-def check_apart(source: str | Path, catalog: str) -> None:
-    """Refuses a catalog among the files of the source: making it would change the source.
-
-    Raises:
-        InvalidInputError: The catalog is, or would be, the source's own directory or one of those it consists of.
-    """
-    root, place = local_path(str(source)), local_path(catalog)
-    if root is None or place is None:
-        return
-    root, place = root.resolve(), place.resolve()
-    taken = [root / name for name in ("checkpoints", "manifests", "offsets", "commits", "sources", "state")]
-    if place == root or any(place.is_relative_to(path) for path in taken):
-        raise InvalidInputError(
-            f"the catalog at {place} would be among the files of the source at {root}",
-            expected="a place of its own",
-            found=str(place),
-            next_step="Name another directory for the catalog: a source is never changed.",
-        )
-
-
 @dataclass(slots=True)
 class _Run:
     """An import under way."""
@@ -129,7 +108,8 @@ class _Run:
     already_there: int = 0
     state_bytes: int = 0
     batches: int = 0
-    notes: list[str] = field(default_factory=list)
+    _remarks: dict[str, list[str]] = field(default_factory=dict)
+    """By what there is to say, the checkpoints it is said of."""
     _waiting: list[BulkSave] = field(default_factory=list)
     _waiting_bytes: int = 0
     _need_parents: bool = False
@@ -151,7 +131,6 @@ class _Run:
             # A parent that is here, but was retired, is needed again.
             restore_needed(self.catalog.engine, self.pipeline, owner=writer.held.owner)
         self.batches += bring_in_batches(self.source, self.catalog, self.pipeline, self.skipped, dry_run=self.dry_run)
-        self.notes.extend(self.source.notes())
         if progress is not None:
             progress(len(candidates), len(candidates))
 
@@ -167,7 +146,7 @@ class _Run:
             skipped=tuple(self.skipped),
             state_bytes=self.state_bytes,
             batches=self.batches,
-            notes=tuple(self.notes),
+            notes=(*(_note(text, of) for text, of in self._remarks.items()), *self.source.notes()),
             dry_run=self.dry_run,
         )
 
@@ -207,7 +186,8 @@ class _Run:
         self.imported.append(number)
         self._need_parents |= parent is not None
         self.state_bytes += found.state_bytes
-        self.notes.extend(f"checkpoint {candidate.label}: {problem}" for problem in found.problems)
+        for remark in found.problems:
+            self._remarks.setdefault(remark, []).append(candidate.label)
         self._add(writer, found)
 
     def _compare(self, writer: Writer | None, known: Known, number: int, found: ForeignCheckpoint) -> None:
@@ -243,7 +223,7 @@ class _Run:
                 vnode_count=found.vnode_count,
             )
         )
-        self._waiting_bytes += found.state_bytes
+        self._waiting_bytes += found.state_bytes + _inline_bytes(found.manifest)
         if len(self._waiting) >= BATCH_CHECKPOINTS or self._waiting_bytes >= BATCH_BYTES:
             self._flush(writer)
 
@@ -254,3 +234,15 @@ class _Run:
 
     def _skip(self, candidate: Candidate, reason: str) -> None:
         self.skipped.append(Skipped(name=candidate.label, reason=reason))
+
+
+def _inline_bytes(manifest: CheckpointManifest) -> int:
+    """About how much a manifest itself weighs: what it holds of state and of records in flight."""
+    states = sum(len(state.state_b64 or "") for state in manifest.operator_states.values())
+    return states + sum(len(record.data_b64) for records in manifest.inflight_data.values() for record in records)
+
+
+def _note(text: str, of: list[str]) -> str:
+    """A remark once, however many checkpoints it is about: some releases earn the same one with each."""
+    more = f" and {len(of) - 1} more, up to {of[-1]}" if len(of) > 1 else ""
+    return f"checkpoint {of[0]}{more}: {text}"

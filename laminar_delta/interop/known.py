@@ -1,7 +1,8 @@
-"""What of a source a catalog has already, read once and in bulk: so that an import can go on where it was."""
+"""What of a source a catalog has already, read in bulk: so that an import can go on where it was."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.comparing import check_same, news
 from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import manifest_from_rows
-from laminar_delta.catalog.state.layout import LAYOUT_CHUNK
 from laminar_delta.catalog.statuses import current_statuses
-from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, LaminarDeltaError
 
@@ -24,43 +23,40 @@ if TYPE_CHECKING:
     from laminar_delta.model import CheckpointManifest, SinkCommitStatus
 
 
+WINDOW = 500
+"""How many checkpoints are read at once to be compared: bounds the memory, whatever state their manifests hold."""
+
+
 @dataclass(slots=True)
 class Known:
     """The checkpoints of a pipeline, retired ones included: they were brought in once, and somebody let go of them."""
 
     pipeline: Pipeline
-    rows: dict[int, Row] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+    """Ascending."""
     by_external: dict[str, int] = field(default_factory=dict)
     removed: frozenset[int] = frozenset()
     """Ids that were used, and whose rows maintenance removed: they are never used again."""
+    _rows: dict[int, Row] = field(default_factory=dict)
     _offsets: dict[str, list[Row]] = field(default_factory=dict)
     _sizes: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Known:
-        """Reads what there is: a scan of each table, however many checkpoints there are."""
-        known = cls(pipeline, removed=standing(pipeline.reading, pipeline.name).removed)
+        """Reads which checkpoints there are; what they hold is read when they are compared."""
         own = col("pipeline").eq(pipeline.name)
-        for row in pipeline.reading.rows(MANIFESTS, where=own):
-            known.rows[row["checkpoint_id"]] = row
-            if row["external_id"] is not None:
-                known.by_external[row["external_id"]] = row["checkpoint_id"]
-        if known.rows:
-            for row in pipeline.reading.rows(SOURCE_OFFSETS, where=own):
-                known._offsets.setdefault(row["attempt_id"], []).append(row)
-            columns = ["attempt_id", "operator", "partition", "raw_length"]
-            for table in STATE_TABLES:
-                layouts = own & col("chunk").eq(LAYOUT_CHUNK)
-                for row in pipeline.reading.rows(BY_NAME[table], where=layouts, columns=columns):
-                    known._sizes.setdefault(row["attempt_id"], {})[row["operator"], row["partition"]] = row[
-                        "raw_length"
-                    ]
-        return known
+        rows = pipeline.reading.rows(MANIFESTS, where=own, columns=["checkpoint_id", "external_id"])
+        return cls(
+            pipeline,
+            numbers=sorted(row["checkpoint_id"] for row in rows),
+            by_external={row["external_id"]: row["checkpoint_id"] for row in rows if row["external_id"] is not None},
+            removed=standing(pipeline.reading, pipeline.name).removed,
+        )
 
     def number_of(self, candidate: Candidate) -> int | None:
         """The id under which a checkpoint of a source is here; None when it is not."""
         if candidate.number is not None:
-            return candidate.number if candidate.number in self.rows else None
+            return candidate.number if self._has(candidate.number) else None
         return self.by_external.get(candidate.external_id or "")
 
     def difference(self, number: int, found: ForeignCheckpoint) -> str | None:
@@ -69,7 +65,7 @@ class Known:
         State is compared by its length, and by the checksum the manifest states: bytes that were verified once are not read
         again. What an update of the manifest drops or adds (checksum, statuses) is no difference.
         """
-        row = self.rows[number]
+        row = self._row(number)
         if found.candidate.external_id != row["external_id"]:
             return f"checkpoint {number} is {row['external_id'] or 'one of the pipeline itself'}"
         try:
@@ -88,12 +84,36 @@ class Known:
     def newer_statuses(self, number: int, found: ForeignCheckpoint) -> dict[str, SinkCommitStatus]:
         """Statuses of sinks that went on in the source since the checkpoint was brought in."""
         assert found.manifest is not None
-        row = self.rows[number]
+        row = self._row(number)
         given = found.manifest.sink_commit_statuses
         saved = {sink["name"]: sink["status"] for sink in row["sinks"]}
         if all(saved.get(name) == status.kind.value for name, status in given.items()):
             return {}
         return news(given, current_statuses(self.pipeline.reading, row))
+
+    def _has(self, number: int) -> bool:
+        place = bisect_left(self.numbers, number)
+        return place < len(self.numbers) and self.numbers[place] == number
+
+    def _row(self, number: int) -> Row:
+        """A manifest row. They are asked for in ascending order, so those that follow are read along."""
+        if number not in self._rows:
+            place = bisect_left(self.numbers, number)
+            self._read(self.numbers[place : place + WINDOW])
+        return self._rows[number]
+
+    def _read(self, numbers: list[int]) -> None:
+        own = col("pipeline").eq(self.pipeline.name) & col("checkpoint_id").is_in(numbers)
+        reading = self.pipeline.reading
+        self._rows = {row["checkpoint_id"]: row for row in reading.rows(MANIFESTS, where=own)}
+        self._offsets, self._sizes = {}, {}
+        for row in reading.rows(SOURCE_OFFSETS, where=own):
+            self._offsets.setdefault(row["attempt_id"], []).append(row)
+        columns = ["attempt_id", "operator", "partition", "raw_length"]
+        for row in reading.rows(OPERATOR_SNAPSHOTS, where=own, columns=columns):
+            sizes = self._sizes.setdefault(row["attempt_id"], {})
+            key = row["operator"], row["partition"]
+            sizes[key] = sizes.get(key, 0) + row["raw_length"]
 
 
 def _without_passing(found: ForeignCheckpoint, stored: CheckpointManifest) -> CheckpointManifest:
@@ -111,7 +131,7 @@ class Numbering:
 
     def __init__(self, candidates: Sequence[Candidate], known: Known) -> None:
         own = {known.by_external[c.external_id] for c in candidates if c.external_id in known.by_external}
-        foreign = known.rows.keys() - own
+        foreign = set(known.numbers) - own
         # Above all there is; in a later run, above what was there when the first numbers were given.
         last = max((number for number in foreign if not own or number < min(own)), default=0)
         self.given: dict[str, int | None] = {}

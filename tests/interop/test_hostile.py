@@ -223,6 +223,7 @@ def test_an_external_range_beyond_everything_is_a_note(tmp_path: Path, catalog: 
     (tmp_path / "checkpoints" / "checkpoint_000001" / "manifest.json").write_text(json.dumps(text))
     report = interop.import_checkpoints(tmp_path, catalog, "p")
     assert report.imported == (1,)
+    assert report.notes[0].startswith("checkpoint 1: operator 'op' has its state up to byte ")
     assert "which has 5" in report.notes[0]
     assert catalog.pipeline("p").recover(dry_run=True).chosen_id is None
     # There is nothing to cut out for it, so the layout that has a file per operator cannot hold it.

@@ -14,12 +14,13 @@ from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError
-from laminar_delta.interop import importing
+from laminar_delta.interop import importing, known
 from laminar_delta.model import (
     CheckpointId,
     CheckpointManifestV2,
     ConnectorCheckpoint,
     InFlightRecord,
+    OperatorCheckpoint,
     OperatorSnapshotEntry,
     PartitionSnapshotEntry,
     SinkCommitStatus,
@@ -220,6 +221,38 @@ def test_vnodes_are_kept_and_lost_fields_are_named(tmp_path: Path, catalog: ld.C
     again = memory_catalog()
     interop.import_checkpoints(tmp_path / "out", again, "p")
     assert {row["checkpoint_id"]: row["vnode_count"] for row in again.engine.read("manifests").to_pylist()} == rows
+
+
+def test_the_same_remark_is_made_once_however_many_earn_it(tmp_path: Path, catalog: ld.Catalog) -> None:
+    write_files(tmp_path, {n: manifest(n, is_incremental=True) for n in range(1, 8)})
+    report = interop.import_checkpoints(tmp_path, catalog, "p")
+    assert report.notes == (
+        "checkpoint 1 and 6 more, up to 7: manifest validation: incremental checkpoint has no parent_id",
+    )
+
+
+def test_what_is_here_is_compared_window_by_window(
+    tmp_path: Path, catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "WINDOW", 3)
+    tree = _tree(tmp_path, *range(1, 12))
+    interop.import_checkpoints(tree, catalog, "p")
+    changed = tree / "checkpoints" / "checkpoint_000008" / "manifest.json"
+    changed.write_bytes(manifest(8, watermark=1).to_json())
+    again = interop.import_checkpoints(tree, catalog, "p")
+    assert (again.already_there, [one.name for one in again.skipped]) == (10, ["8"])
+
+
+def test_batches_stay_small_where_manifests_are_large(
+    tmp_path: Path, catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "BATCH_BYTES", 1000)
+    states = {"op": OperatorCheckpoint.inline(bytes(600))}
+    write_files(tmp_path, {n: manifest(n, operator_states=states) for n in range(1, 7)})
+    before = catalog.engine.version("manifests")
+    interop.import_checkpoints(tmp_path, catalog, "p")
+    # The takeover, and two checkpoints to a commit.
+    assert catalog.engine.version("manifests") - before == 1 + 3
 
 
 # -- many in one commit -----------------------------------------------------------------------------------------------

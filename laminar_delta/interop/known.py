@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.comparing import check_same, news
 from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.state.layout import LAYOUT_CHUNK
 from laminar_delta.catalog.statuses import current_statuses
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, LaminarDeltaError
 
@@ -39,7 +41,8 @@ class Known:
     """Ids that were used, and whose rows maintenance removed: they are never used again."""
     _rows: dict[int, Row] = field(default_factory=dict)
     _offsets: dict[str, list[Row]] = field(default_factory=dict)
-    _sizes: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    _states: dict[str, dict[tuple[str, int], str]] = field(default_factory=dict)
+    """Per attempt and operator partition the checksum of the state."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Known:
@@ -62,8 +65,7 @@ class Known:
     def difference(self, number: int, found: ForeignCheckpoint) -> str | None:
         """What a checkpoint of a source has that the one here has not; None when they are the same.
 
-        State is compared by its length, and by the checksum the manifest states: bytes that were verified once are not read
-        again. What an update of the manifest drops or adds (checksum, statuses) is no difference.
+        What an update of the manifest drops or adds (checksum, statuses) is no difference.
         """
         row = self._row(number)
         if found.candidate.external_id != row["external_id"]:
@@ -75,11 +77,14 @@ class Known:
             return error.message
         except LaminarDeltaError as error:
             return f"what is here cannot be read: {error.message}"
-        sizes = {key: state.size for key, state in found.states.items()}
-        stored_sizes = self._sizes.get(row["attempt_id"], {})
-        if sizes != stored_sizes:
-            return f"its state has {sum(sizes.values())} bytes, here it has {sum(stored_sizes.values())}"
-        return None
+        states = {key: state.checksum for key, state in found.states.items()}
+        stored_states = self._states.get(row["attempt_id"], {})
+        if states == stored_states:
+            return None
+        changed = sorted(
+            key for key in states.keys() | stored_states.keys() if states.get(key) != stored_states.get(key)
+        )
+        return f"it has another state of operator {changed[0][0]!r} partition {changed[0][1]}"
 
     def newer_statuses(self, number: int, found: ForeignCheckpoint) -> dict[str, SinkCommitStatus]:
         """Statuses of sinks that went on in the source since the checkpoint was brought in."""
@@ -106,14 +111,15 @@ class Known:
         own = col("pipeline").eq(self.pipeline.name) & col("checkpoint_id").is_in(numbers)
         reading = self.pipeline.reading
         self._rows = {row["checkpoint_id"]: row for row in reading.rows(MANIFESTS, where=own)}
-        self._offsets, self._sizes = {}, {}
+        self._offsets, self._states = {}, {}
         for row in reading.rows(SOURCE_OFFSETS, where=own):
             self._offsets.setdefault(row["attempt_id"], []).append(row)
-        columns = ["attempt_id", "operator", "partition", "raw_length"]
-        for row in reading.rows(OPERATOR_SNAPSHOTS, where=own, columns=columns):
-            sizes = self._sizes.setdefault(row["attempt_id"], {})
-            key = row["operator"], row["partition"]
-            sizes[key] = sizes.get(key, 0) + row["raw_length"]
+        columns = ["attempt_id", "operator", "partition", "checksum"]
+        for table in STATE_TABLES:
+            where = own & col("chunk").eq(LAYOUT_CHUNK)
+            for row in reading.rows(BY_NAME[table], where=where, columns=columns):
+                states = self._states.setdefault(row["attempt_id"], {})
+                states[row["operator"], row["partition"]] = row["checksum"]
 
 
 def _without_passing(found: ForeignCheckpoint, stored: CheckpointManifest) -> CheckpointManifest:

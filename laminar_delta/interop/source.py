@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from laminar_delta.codec import StreamDigest
 from laminar_delta.errors import CorruptionError, StorageError
 from laminar_delta.model import Finding, Severity
 
@@ -28,6 +29,8 @@ class ForeignState:
     path: str
     size: int
     sha256: str
+    checksum: str
+    """Of the same bytes, as a catalog has it."""
     data: bytes | None = None
     """The bytes, when they are few."""
 
@@ -48,14 +51,15 @@ class ForeignState:
 
 def take_state(place: Place, path: str) -> ForeignState:
     """Reads a file with state to its end. Raises like `Place.stream`."""
-    digest, size, kept = hashlib.sha256(), 0, bytearray()
+    digest, ours, size, kept = hashlib.sha256(), StreamDigest(), 0, bytearray()
     for piece in place.stream(path):
         digest.update(piece)
+        ours.update(piece)
         size += len(piece)
         if size <= KEPT_BYTES:
             kept += piece
     data = bytes(kept) if size <= KEPT_BYTES else None
-    return ForeignState(place=place, path=path, size=size, sha256=digest.hexdigest(), data=data)
+    return ForeignState(place=place, path=path, size=size, sha256=digest.hexdigest(), checksum=ours.checksum, data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,12 +79,18 @@ def test_other_content_under_an_id_that_is_here_is_reported_and_left_alone(tmp_p
     assert catalog.pipeline("p").get(2).watermark == 5
 
 
-def test_state_of_another_length_is_another_checkpoint(tmp_path: Path, catalog: ld.Catalog) -> None:
+@pytest.mark.parametrize("other", [b"two", b"longer", b"", None])
+def test_other_state_is_another_checkpoint(other: bytes | None, tmp_path: Path, catalog: ld.Catalog) -> None:
     write_files(tmp_path, {1: manifest(1)}, {1: b"one"})
     interop.import_checkpoints(tmp_path, catalog, "p")
-    (tmp_path / "checkpoints" / "checkpoint_000001" / "state.bin").write_bytes(b"other")
+    path = tmp_path / "checkpoints" / "checkpoint_000001" / "state.bin"
+    path.unlink()
+    if other is not None:
+        path.write_bytes(other)
     report = interop.import_checkpoints(tmp_path, catalog, "p")
-    assert report.skipped[0].reason == "here already, but not the same: its state has 5 bytes, here it has 3"
+    assert report.skipped[0].reason == (
+        "here already, but not the same: it has another state of operator '__sidecar__' partition 0"
+    )
 
 
 def test_statuses_follow_the_source_and_a_dropped_checksum_is_no_difference(

@@ -8,6 +8,7 @@ that people made with it. A change of the tables needs a new `FORMAT_VERSION` an
 
 import hashlib
 import json
+import random
 import shutil
 import socket
 from dataclasses import replace
@@ -16,12 +17,12 @@ from typing import Any
 from unittest.mock import patch
 
 import laminar_delta as ld
-from laminar_delta import interop
 from laminar_delta.catalog.batches import StateBatches
 from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.sidecar import SIDECAR
 from laminar_delta.catalog.tables import FORMAT_VERSION, TABLES
+from laminar_delta.codec import BLOCK_BYTES
 from laminar_delta.engine.request import TableSpec
 from laminar_delta.model import (
     CheckpointManifest,
@@ -30,7 +31,7 @@ from laminar_delta.model import (
     OperatorCheckpoint,
     SinkCommitStatus,
 )
-from laminar_delta.stores import CatalogTarget, CheckpointBatcher
+from laminar_delta.stores import CatalogTarget, CheckpointBatcher, SourceCheckpointStore
 from tests.support.sqltypes import sql_name
 
 DATA = Path(__file__).parents[1] / "data"
@@ -52,6 +53,7 @@ def observe(catalog: ld.Catalog) -> dict[str, Any]:
     return {
         "rows": {spec.name: _rows(catalog, spec) for spec in TABLES},
         "pipelines": {name: _pipeline(catalog, name) for name in catalog.pipelines()},
+        "positions": _positions(SourceCheckpointStore(catalog, "query")),
     }
 
 
@@ -73,6 +75,11 @@ def _pipeline(catalog: ld.Catalog, name: str) -> dict[str, Any]:
             for epoch in sorted({head.epoch for head in batches.heads()})
         },
     }
+
+
+def _positions(store: SourceCheckpointStore) -> dict[str, Any]:
+    found = store.read_all_checkpoints()
+    return {"sources": {name: one.to_dict() for name, one in found.items()}, "config_hash": store.read_config_hash()}
 
 
 def _checkpoint(pipeline: Any, number: int) -> dict[str, Any]:
@@ -117,17 +124,20 @@ def _full(number: int) -> CheckpointManifest:
 def fill(catalog: ld.Catalog) -> None:
     """Puts rows into every table that this version writes, in few commits: each is a file or more."""
     sound = {"small": OperatorCheckpoint.inline(b"\x00\xff"), "big": OperatorCheckpoint.external_at(0, 3)}
+    state = random.Random(7).randbytes(3 * BLOCK_BYTES // 32) * 32
     with catalog.writer("orders", owner=OWNER, reason="golden") as writer:
         first = BulkSave(
-            manifest=replace(_full(1), operator_states=sound), states={(SIDECAR, 0): b"BIG"}, vnode_count=256
+            manifest=replace(_full(1), operator_states=sound),
+            states={(SIDECAR, 0): b"BIG"},
+            external_id="019cd000-0001-7000-8000-00000000000a",
+            vnode_count=256,
         )
-        save_all(writer, [first, BulkSave(manifest=_full(2)), BulkSave(manifest=CheckpointManifest.new(3, 30, 3))])
-        with writer.checkpoint(epoch=40) as cp:
-            cp.source("orders", {"0": "1600"}, watermark=5)
-            cp.state("agg", b"state of agg " * 500)
-            cp.state("agg", b"of another partition", partition=3)
-            cp.sink("warehouse")
-        writer.sink_failed(cp.id, "warehouse", "boom")
+        save_all(writer, [first, BulkSave(manifest=_full(2))])
+        for changed in (b"", b"changed"):
+            with writer.checkpoint(epoch=40) as cp:
+                cp.source("orders", {"0": "1600"}, watermark=5)
+                cp.state("agg", changed + state[len(changed) :])
+                cp.state("agg", b"of another partition", partition=3)
         writer.sink_committed(1, "warehouse")
         writer.recover()
         writer.rewind(1, reason="golden")
@@ -138,7 +148,10 @@ def fill(catalog: ld.Catalog) -> None:
     for number in (1, 2):
         batcher.add("partition-0/agg", b"blob %d" % number)
         batcher.flush(10)
-    interop.import_checkpoints(DATA / "golden" / "v2" / "default", catalog, "imported", owner=OWNER)
+    with SourceCheckpointStore(catalog, "query", owner=OWNER) as store:
+        with store.session() as session:
+            session.stage("kafka", 7, b"position")
+        store.write_config_hash(2**64 - 1)
 
 
 def make(directory: Path) -> None:

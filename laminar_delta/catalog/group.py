@@ -171,6 +171,7 @@ def _look_after(engine: Engine, member: _Member) -> None:
         try:
             keep_needed(engine, writer.pipeline, staged.manifest.checkpoint_id, owner=writer.held.owner)
         except ConflictError as error:
+            writer.stored_upon(None)
             member.answer = error
 
 

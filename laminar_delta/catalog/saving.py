@@ -26,7 +26,7 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.errors import CommitUnknownError, LaminarDeltaError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, ConflictError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -236,7 +236,12 @@ class SavingWriter:
         staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
         saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
         if not saved.replayed and (staged.manifest.parent_id is not None or staged.needs or lineage is not None):
-            keep_needed(self.engine, self.pipeline, saved.checkpoint_id, owner=self.held.owner)
+            try:
+                keep_needed(self.engine, self.pipeline, saved.checkpoint_id, owner=self.held.owner)
+            except ConflictError:
+                # Upon what is removed nothing can be stored: the next state is stored whole.
+                self.stored_upon(None)
+                raise
         self.saved_state(staged)
         return saved
 

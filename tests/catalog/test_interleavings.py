@@ -11,10 +11,11 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt, stage_offsets
 from laminar_delta.catalog.generations import Generation
+from laminar_delta.catalog.positions import read_positions
+from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import (
     MANIFESTS,
-    OPERATOR_SNAPSHOTS,
     SOURCE_CHECKPOINTS,
     SOURCE_OFFSETS,
     WRITERS,
@@ -22,11 +23,9 @@ from laminar_delta.catalog.tables import (
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.memory.table import MemoryTable
-from laminar_delta.engine.predicate import col, target
-from laminar_delta.engine.request import Merge, WhenMatched
 from laminar_delta.engine.settle import OutcomeUnknown
 from laminar_delta.errors import FencedError
-from laminar_delta.model import CheckpointManifest
+from laminar_delta.model import CheckpointManifest, SourceCheckpoint
 from tests.support.catalogs import ENGINES_SPARK_IN_SOAK, ready_made
 from tests.support.scenes import assert_sound, manifest, visible
 from tests.support.stepping import stopped
@@ -47,7 +46,7 @@ def test_start_point_read_before_the_fence(open_again: Opener, table: str) -> No
     """The old one commits while the new one is taking over: before the fence it succeeds and is seen, behind it it fails."""
     old, catalog = open_again().writer("orders", owner="old"), open_again()
     old.save(manifest(41))
-    call = "_merge" if table == WRITERS.name else "_commit_fence"
+    call = "_commit_fence" if table == MANIFESTS.name else "_merge"
     with stopped(lambda: catalog.writer("orders", owner="new"), catalog.engine, call, table=table) as takeover:
         if table == SOURCE_CHECKPOINTS.name:
             with pytest.raises(FencedError):
@@ -67,7 +66,7 @@ def test_start_point_read_before_the_fence(open_again: Opener, table: str) -> No
 def test_two_takeovers_at_once(open_again: Opener, table: str) -> None:
     """Each has a generation of its own, and the one that was overtaken while taking over is told."""
     catalog = open_again()
-    call = "_merge" if table == WRITERS.name else "_commit_fence"
+    call = "_commit_fence" if table == MANIFESTS.name else "_merge"
     with stopped(lambda: catalog.writer("orders", owner="first"), catalog.engine, call, table=table) as first:
         second = open_again().writer("orders", owner="second")
     if table == WRITERS.name:
@@ -110,44 +109,43 @@ def test_shared_handle(open_again: Opener) -> None:
 # -- sessions -------------------------------------------------------------------------------------------------------------
 
 
-def _commit_position(writer: Writer, sequence: int) -> None:
-    """What a session's commit comes to: one merge under the generation's fence."""
-    row = dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
-    row |= {"pipeline": writer.pipeline, "kind": "source", "source": "kafka", "sequence": sequence}
-    merge = Merge(
-        keys=("pipeline", "source"), scope=target("pipeline").eq(writer.pipeline), when_matched=(WhenMatched(),)
-    )
-    rows = pa.Table.from_pylist([row], schema=SOURCE_CHECKPOINTS.schema)
-    writer.engine.merge(SOURCE_CHECKPOINTS.name, rows, merge, fences=[writer.held.fence(sequence)])
-
-
-def _position(catalog: ld.Catalog) -> list[int]:
-    rows = catalog.engine.read(SOURCE_CHECKPOINTS.name, where=col("source").eq("kafka")).to_pylist()
-    return [row["sequence"] for row in rows]
+def _positions(catalog: ld.Catalog) -> dict[str, int]:
+    found = read_positions(catalog.reading, "orders").sources
+    return {name: at.sequence for name, at in found.items()}
 
 
 def test_zombie_session_commit(open_again: Opener) -> None:
+    """A session of the old generation is about to commit when a successor takes over: refused, and it is told."""
     old = open_again().writer("orders", owner="old")
-    _commit_position(old, 1)
-    with stopped(lambda: _commit_position(old, 2), old.engine, "_merge", table=SOURCE_CHECKPOINTS.name) as zombie:
+    with Session(old.engine, old.held) as first:
+        first.stage("kafka", 1)
+    late = Session(old.engine, old.held)
+    late.stage("kafka", 2)
+    with stopped(late.commit, old.engine, "_merge", table=SOURCE_CHECKPOINTS.name) as zombie:
         new = open_again().writer("orders", owner="new")
     with pytest.raises(FencedError):
         zombie.result()
-    assert _position(open_again()) == [1]
-    _commit_position(new, 2)
-    assert _position(open_again()) == [2]
+    assert _positions(open_again()) == {"kafka": 1}
+    with Session(new.engine, new.held) as session:
+        session.stage("kafka", 3)
+    assert _positions(open_again()) == {"kafka": 3}
 
 
 def test_fence_on_one_table_only(open_again: Opener) -> None:
     """A takeover that has fenced manifests and not yet sessions is not complete: it has read nothing it would go on from."""
     old, catalog = open_again().writer("orders", owner="old"), open_again()
+    sessions = [Session(old.engine, old.held) for _ in range(2)]
+    for number, session in enumerate(sessions, 1):
+        session.stage("kafka", number)
     taking_over = partial(catalog.writer, "orders", owner="new")
-    with stopped(taking_over, catalog.engine, "_commit_fence", table=SOURCE_CHECKPOINTS.name) as takeover:
-        _commit_position(old, 1)
-    takeover.result()
-    assert _position(open_again()) == [1]
+    with stopped(taking_over, catalog.engine, "_merge", table=SOURCE_CHECKPOINTS.name) as takeover:
+        sessions[0].commit()
+    new = takeover.result()
+    assert _positions(open_again()) == {"kafka": 1}
+    assert Session(new.engine, new.held).read("kafka") == SourceCheckpoint(sequence=1, position=None)
     with pytest.raises(FencedError):
-        _commit_position(old, 2)
+        sessions[1].commit()
+    assert _positions(open_again()) == {"kafka": 1}
 
 
 # -- orphans and parts ----------------------------------------------------------------------------------------------------
@@ -178,24 +176,17 @@ def test_late_part(open_again: Opener, late_by: str) -> None:
     """A part staged again, as a retried task does, that the commit does not list: it arrives late and stays invisible."""
     catalog, writer = open_again(), open_again().writer("orders")
     with writer.attempting(1) as attempt:
-        parts = stage_offsets(writer.engine, attempt, manifest(1))
-        state = stage_state(writer.engine, attempt, {("agg", 0): b"first"})
-    again = {"table": OPERATOR_SNAPSHOTS.name, "after": late_by == "after it arrived"}
-    staging = stopped(
-        lambda: stage_state(catalog.engine, attempt, {("agg", 0): b"second", ("agg", 1): b"more"}),
-        catalog.engine,
-        "_append",
-        **again,  # type: ignore[arg-type]
-    )
-    with staging as late:
-        writer.commit(attempt, manifest(1), [*parts, *state.parts])
-        assert catalog.pipeline("orders").state(1).partitions() == {"agg": [0]}
-    assert late.result().parts
-    with stopped(
-        lambda: stage_offsets(catalog.engine, attempt, manifest(1, "999")), catalog.engine, "_append"
-    ) as later:
-        pass
-    assert later.result()
+        staged = writer.stage(attempt, manifest(1), {("agg", 0): b"first"})
+    again = partial(stage_offsets, catalog.engine, attempt, manifest(1, "999"))
+    arrived = late_by == "after it arrived"
+    with stopped(again, catalog.engine, "_append", table=SOURCE_OFFSETS.name, after=arrived) as late:
+        if arrived:
+            stage_state(catalog.engine, attempt, {("agg", 0): b"second", ("agg", 1): b"more"})
+        writer.commit(attempt, staged.manifest, staged.parts, state=staged.state)
+        assert catalog.pipeline("orders").get(1).source_offsets["kafka"].offsets == {"0": "1"}
+    assert late.result()
+    if not arrived:
+        stage_state(catalog.engine, attempt, {("agg", 0): b"second", ("agg", 1): b"more"})
     orders = open_again().pipeline("orders")
     assert orders.state(1).partitions() == {"agg": [0]}
     assert orders.state(1).read("agg") == b"first"

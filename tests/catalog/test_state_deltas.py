@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import laminar_delta as ld
+from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.state.applying import register_apply
@@ -21,7 +22,8 @@ from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.model import CheckpointManifest
 
 BLOCK = 1024
 POLICY = StatePolicy(block_bytes=BLOCK, chunk_bytes=4 * BLOCK, part_bytes=64 * BLOCK, longest_chain=4)
@@ -298,3 +300,32 @@ def test_long_work_tells_how_far_it_is_and_can_be_cancelled(catalog: ld.Catalog)
     assert told[-1] == StateProgress("agg", 0, len(BIG), len(BIG))
     with pytest.raises(KeyboardInterrupt):
         orders.state(3).read("agg", tell=cancel)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "in a group"])
+def test_a_writer_whose_base_was_removed_is_told_once_and_goes_on(catalog: ld.Catalog, together: bool) -> None:
+    """Saves without state come between, and the one that the next state would be stored upon is pruned and removed."""
+    writer = catalog.writer("orders")
+    content = bytes(range(256)) * 2_000
+
+    def save(number: int, state: bytes | None) -> None:
+        manifest = CheckpointManifest.new(number, number, 1)
+        states = {} if state is None else {("agg", 0): state}
+        if not together:
+            writer.save(manifest, states)
+            return
+        (answer,) = catalog.save_together([Save(writer=writer, manifest=manifest, state=states)])
+        if isinstance(answer, Exception):
+            raise answer
+
+    save(1, content)
+    save(2, None)
+    catalog.pipeline("orders").prune(RetentionPolicy(keep_last=1))
+    at_once = MaintenancePolicy(grace=dt.timedelta(0), vacuum=False)
+    assert catalog.maintain(at_once).removed == {"orders": (1,)}
+    with pytest.raises(ConflictError, match="removed"):
+        save(3, content + b"3")
+    save(4, content + b"4")
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [2, 4]
+    assert catalog.pipeline("orders").state(4).read("agg") == content + b"4"
+    assert writer.recover().chosen_id == 4

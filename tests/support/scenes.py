@@ -26,7 +26,7 @@ def manifest(number: int, offset: str = "1") -> CheckpointManifest:
 
 
 def save(writer: Writer, *, parent: int | None = None, sink: bool = False) -> int:
-    """Saves the next checkpoint, with state."""
+    """Saves the next checkpoint, with state of its own: nothing of it is stored with another."""
     number = writer.next_id
     made = CheckpointManifest.new(number, number, 1)
     if parent is not None:
@@ -34,8 +34,13 @@ def save(writer: Writer, *, parent: int | None = None, sink: bool = False) -> in
     if sink:
         pending = {"warehouse": SinkCommitStatus.pending()}
         made = replace(made, sink_epochs={"warehouse": number}, sink_commit_statuses=pending)
-    writer.save(made, {("agg", 0): b"state"})
+    writer.save(made, {("agg", 0): state_of(number)})
     return number
+
+
+def state_of(number: int) -> bytes:
+    """The state of the checkpoint saved under that number."""
+    return f"state {number}".encode()
 
 
 def begin(open_again: Opener) -> tuple[Writer, Writer]:
@@ -69,7 +74,7 @@ def assert_kept(open_again: Opener, how: str) -> None:
     assert 1 in visible(open_again)
     open_again().maintain(AT_ONCE)
     assert pipeline.validate(newest).valid
-    assert pipeline.state(newest).read("agg") == b"state"
+    assert pipeline.state(newest).read("agg") == state_of(newest if how == "delta save" else 1)
     assert open_again().pipeline("orders").validate(1).valid
     assert 1 not in open_again().pipeline("orders").prune(RetentionPolicy(keep_last=1)).retire
 

@@ -15,7 +15,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.maintenance import MaintenancePolicy
@@ -50,19 +49,24 @@ def start(location: str, role: str, name: str, *, seconds: float = 3600, seed: i
 
 
 def fight(catalog: Catalog, order: dict[str, Any]) -> None:
-    """Takes the pipeline from whoever has it, saves until it is taken away, and takes it again."""
+    """Takes the pipeline from whoever has it, saves until it is taken away, and takes it again; until it has saved at all."""
     chance = random.Random(order["name"])
-    numbers = count()
+    saved = 0
     end = time.monotonic() + order["seconds"]
-    while time.monotonic() < end:
+    while time.monotonic() < end or not saved:
+        began = time.monotonic()
+        pause = 0.0
         try:
             writer = catalog.writer(PIPELINE, owner=order["name"])
             say({"told": "generation", "generation": writer.generation})
-            while time.monotonic() < end:
-                _save(writer, f"{order['name']}-{next(numbers)}")
+            # So long that others come to save something, however slow the machine is.
+            pause = chance.random() * min(1.0, 6 * (time.monotonic() - began))
+            while time.monotonic() < end or not saved:
+                _save(writer, f"{order['name']}-{saved}")
+                saved += 1
         except LaminarDeltaError as error:
             say({"told": type(error).__name__, "text": str(error)})
-            time.sleep(chance.random() / 5)
+            time.sleep(pause)
 
 
 def mixed(catalog: Catalog, order: dict[str, Any]) -> None:

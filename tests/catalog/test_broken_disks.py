@@ -23,7 +23,7 @@ from tests.support import disks
 from tests.support.harnesses import EmbeddedHarness
 
 YEAR_DAYS = 365
-UNUSED = {"operator_deltas", "state_batches"}
+UNUSED = {"operator_deltas", "state_batches", "session_steps"}
 """Tables that no operation of the test uses."""
 
 

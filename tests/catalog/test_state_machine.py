@@ -43,7 +43,7 @@ def test_the_catalog_agrees_with_a_plain_model(
 
 @pytest.mark.spark
 def test_the_catalog_agrees_with_a_plain_model_on_spark(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    run(fresh("spark", tmp_path, request), examples=1, steps=8)
+    run(fresh("spark", tmp_path, request), examples=1, steps=4)
 
 
 @pytest.mark.soak

@@ -25,7 +25,7 @@ from laminar_delta.errors import (
 from laminar_delta.model import SinkCommitStatus
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener
 from tests.support.delivery import FileSink
-from tests.support.faults import failing_appends, unanswered_appends, unheard_appends
+from tests.support.faults import failing_appends, unanswered_appends, unheard_appends, unreadable
 
 Opener = Callable[[], ld.Catalog]
 
@@ -446,7 +446,7 @@ def test_statuses_of_many_threads_lose_nothing(catalog: ld.Catalog) -> None:
 def test_a_start_that_failed_has_to_be_repeated(catalog: ld.Catalog, sinks: list[FileSink]) -> None:
     coordinator = Coordinator(catalog.writer("orders"), sinks)
     coordinator.resume()
-    with failing_appends(catalog.engine, "recoveries"), pytest.raises(StorageError):
+    with unreadable(catalog.engine, "manifests"), pytest.raises(StorageError):
         coordinator.resume()
     with pytest.raises(SessionStateError):
         coordinator.run(fill)

@@ -171,7 +171,7 @@ def saving_changes(story: Story) -> None:
 
 
 def committing_sessions(story: Story) -> None:
-    """Positions of sources, changed together."""
+    """Positions of sources: changed together, staged by a task, cleared under another configuration."""
     store = SourceCheckpointStore(story.open(), PIPELINE, owner="child")
     store.take_generation()
     story.begin()
@@ -182,6 +182,16 @@ def committing_sessions(story: Story) -> None:
             session.write_config_hash(turn)
             session.write_result_sequence("query", turn)
         story.done(session=turn)
+    session = store.session()
+    store.stage_steps(session.token, [{"source": "kafka", "sequence": 3}, {"source": "task", "sequence": 3}])
+    story.done(staged=2)
+    session.take_steps()
+    session.commit()
+    story.done(session=3)
+    started = store.start(3)
+    story.done(resumed=started.resumed)
+    store.remove_steps()
+    story.done(removed=2)
     store.close()
     story.done()
 

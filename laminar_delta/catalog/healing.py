@@ -8,7 +8,7 @@ by checkpoint touch only the files whose statistics match, so one rotten file do
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.attempt import births
@@ -117,10 +117,33 @@ def highest_epoch(reading: Reading, pipeline: str) -> int:
 
 
 def as_saved(reading: Reading, row: Row) -> Reading:
-    """The child tables as they were right after a checkpoint's last part."""
+    """The child tables as they were right after a checkpoint's last part.
+
+    Rows of the checkpoints that store some of its state are read as of their own last part: they may have been gone already
+    when this one was saved.
+    """
+    stored_at: dict[tuple[str, int], int] = {}
+    for pipeline, number in _stores(reading, row):
+        for child in (_found(reading, pipeline, number) or {}).get("children", ()):
+            stored_at[child["table"], number] = child["version"]
     for child in row["children"]:
         reading = reading.with_version(child["table"], child["version"])
-    return reading
+    return replace(reading, stored_at=stored_at)
+
+
+def _stores(reading: Reading, row: Row) -> list[tuple[str, int]]:
+    """The checkpoints that store some of a checkpoint's state, itself aside."""
+    if row["state_checkpoint_id"] is None:
+        return [(row["pipeline"], number) for number in row["state_needs"] or ()]
+    origin = _found(reading, row["state_pipeline"], row["state_checkpoint_id"])
+    return [(row["state_pipeline"], number) for number in (origin or {}).get("state_needs") or ()]
+
+
+def _found(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
+    try:
+        return find_row(reading, pipeline, checkpoint_id)
+    except CorruptionError:
+        return None
 
 
 def healed(reading: Reading, row: Row, read: Callable[[Reading], T]) -> T:

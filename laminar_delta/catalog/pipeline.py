@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
 from laminar_delta.catalog.diff import CheckpointDiff, diff_checkpoints
+from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
 from laminar_delta.catalog.orphans import Orphan, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
@@ -59,9 +60,17 @@ class Pipeline:
             )
         return manifest_row(self.reading, self.name, checkpoint_id)
 
-    def state(self, checkpoint_id: int) -> CheckpointState:
-        """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint."""
-        return CheckpointState(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
+    def state(self, checkpoint_id: int, *, heal: bool = True) -> CheckpointState:
+        """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint.
+
+        Args:
+            checkpoint_id: Whose.
+            heal: Read rows that were deleted or overwritten since as they were saved, as far back as the log reaches: every
+                checkpoint that `recover` chooses can be read. Otherwise as they are now, or `CorruptionError`.
+        """
+        row = find_row(self.reading, self.name, checkpoint_id) if heal else None
+        row = row or manifest_row(self.reading, self.name, checkpoint_id)
+        return CheckpointState(self.reading, row, heal)
 
     def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
         """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
@@ -30,6 +30,8 @@ class Reading:
 
     engine: Engine
     versions: Mapping[str, int] = field(default_factory=dict)
+    stored_at: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """By table and checkpoint, where its rows are read at a version of their own: healing a chain."""
 
     def rows(
         self, spec: TableSpec, *, where: Predicate | None = None, columns: Sequence[str] | None = None
@@ -102,7 +104,15 @@ class Reading:
 
     def with_version(self, table: str, version: int) -> Reading:
         """The same, with one table read at another version."""
-        return Reading(self.engine, {**self.versions, table: version})
+        return replace(self, versions={**self.versions, table: version})
+
+    def of_checkpoints(self, table: str, numbers: Iterable[int]) -> Iterator[tuple[Reading, list[int]]]:
+        """How to read the rows of some checkpoints in a table, those alike together."""
+        together: dict[int | None, list[int]] = {}
+        for number in sorted(set(numbers)):
+            together.setdefault(self.stored_at.get((table, number)), []).append(number)
+        for version, found in together.items():
+            yield self if version is None else self.with_version(table, version), found
 
 
 def owned_by(row: Row, spec: TableSpec) -> Predicate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from laminar_delta.catalog.checkpoints import child_rows
-from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.healing import as_saved
+from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.state.applying import apply_delta
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.streaming import stream
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, NotFoundError
+from laminar_delta.errors import CorruptionError, LaminarDeltaError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from laminar_delta.engine.predicate import Predicate
 
 _PAYLOADS = pa.schema(dict[str, pa.DataType](operator=pa.string(), partition=pa.int64(), payload=pa.large_binary()))
+_LOG = logging.getLogger(__name__)
 _TELL_EVERY = 1 << 20
 _LAYOUT_COLUMNS = [
     "checkpoint_id",
@@ -48,6 +51,8 @@ class CheckpointState:
 
     reading: Reading
     row: Row
+    heal: bool = False
+    """Where rows were deleted or overwritten since, read them as they were saved: what `recover` chose can be read."""
 
     def partitions(self) -> dict[str, list[int]]:
         """The operators that have state, and their partitions, in order."""
@@ -71,6 +76,16 @@ class CheckpointState:
         inline = self.inline().get(operator)
         if inline is not None and partition == 0:
             return iter((inline,))
+        try:
+            layout = self._layout(operator, partition)
+        except (CorruptionError, StorageError, NotFoundError) as damage:
+            if not self.heal:
+                raise
+            return self._as_saved(damage).pieces(operator, partition, tell=tell)
+        pieces = self._healing(layout) if self.heal else self._pieces(layout)
+        return pieces if tell is None else _told(pieces, layout, tell)
+
+    def _layout(self, operator: str, partition: int) -> Layout:
         found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
         if not found:
             raise NotFoundError(
@@ -79,8 +94,28 @@ class CheckpointState:
                 found=self.partitions(),
                 next_step="See `partitions` for what there is.",
             )
-        pieces = self._pieces(found[0])
-        return pieces if tell is None else _told(pieces, found[0], tell)
+        return found[0]
+
+    def _healing(self, layout: Layout) -> Iterator[bytes | memoryview]:
+        """Goes on from the rows as they were saved where those of now fail: what was handed out by then was verified."""
+        done = 0
+        try:
+            for piece in self._pieces(layout):
+                yield piece
+                done += len(piece)
+        except (CorruptionError, StorageError) as damage:
+            for piece in self._as_saved(damage).pieces(layout.operator, layout.partition):
+                if len(piece) > done:
+                    yield memoryview(piece)[done:]
+                done = max(0, done - len(piece))
+
+    def _as_saved(self, damage: LaminarDeltaError) -> CheckpointState:
+        raise_unless_damage(damage)
+        number, pipeline = self.row["checkpoint_id"], self.row["pipeline"]
+        _LOG.warning(
+            "state of checkpoint %d of pipeline %s is read as it was saved: %s", number, pipeline, damage.message
+        )
+        return CheckpointState(as_saved(self.reading, self.row), self.row)
 
     def _pieces(self, layout: Layout) -> Iterator[bytes | memoryview]:
         if layout.apply is None:
@@ -95,16 +130,14 @@ class CheckpointState:
     def _line(self, layout: Layout) -> list[Layout]:
         """The layouts an application delta stands upon, in order. Raises `CorruptionError` when one is missing."""
         found: dict[tuple[int, str], Layout] = {}
+        own = col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
         for table in sorted({origin.table for origin in layout.upon}):
-            where = (
-                col("pipeline").eq(self.owner)
-                & col("checkpoint_id").is_in(sorted({o.checkpoint_id for o in layout.upon if o.table == table}))
-                & col("operator").eq(layout.operator)
-                & col("partition").eq(layout.partition)
-                & col("chunk").eq(LAYOUT_CHUNK)
-            )
-            for row in self.reading.rows(BY_NAME[table], where=where, columns=[*_LAYOUT_COLUMNS, "attempt_id"]):
-                found[row["checkpoint_id"], row["attempt_id"]] = Layout.from_row(row)
+            wanted = [origin.checkpoint_id for origin in layout.upon if origin.table == table]
+            for reading, numbers in self.reading.of_checkpoints(table, wanted):
+                where = col("pipeline").eq(self.owner) & col("checkpoint_id").is_in(numbers) & own
+                where &= col("chunk").eq(LAYOUT_CHUNK)
+                for row in reading.rows(BY_NAME[table], where=where, columns=[*_LAYOUT_COLUMNS, "attempt_id"]):
+                    found[row["checkpoint_id"], row["attempt_id"]] = Layout.from_row(row)
         missing = [o.checkpoint_id for o in layout.upon if (o.checkpoint_id, o.attempt_id) not in found]
         if missing:
             raise CorruptionError(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.state.chunks import blocks_of, names_of
@@ -130,31 +132,30 @@ def _rows(
 ) -> Iterator[Row]:
     """Chunks of a state: all that its stores have, or those at the places wanted."""
     columns = ["checkpoint_id", "attempt_id", "operator", "partition", "chunk", "raw_length", "xxh3", "names"]
+    columns += ["data"] if with_data else []
     for table in sorted({store.table for store in layout.stores}):
-        where = _where(pipeline, layout, table, places)
-        if where is None:
-            continue
-        attempts = {(s.checkpoint_id, s.attempt_id) for s in layout.stores if s.table == table}
-        for row in reading.stream(BY_NAME[table], where=where, columns=[*columns, *(["data"] if with_data else [])]):
-            if (row["checkpoint_id"], row["attempt_id"]) in attempts:
-                yield {**row, "table": table}
+        attempts = {store.checkpoint_id: store.attempt_id for store in layout.stores if store.table == table}
+        wanted = {place[1] for place in places if place[0] == table} if places is not None else attempts.keys()
+        for own_reading, numbers in reading.of_checkpoints(table, wanted):
+            where = _where(pipeline, layout, table, numbers, places)
+            for row in own_reading.stream(BY_NAME[table], where=where, columns=columns):
+                if attempts[row["checkpoint_id"]] == row["attempt_id"]:
+                    yield {**row, "table": table}
 
 
-def _where(pipeline: str, layout: Layout, table: str, places: set[Place] | None) -> Predicate | None:
-    own = col("pipeline").eq(pipeline) & col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
+def _where(pipeline: str, layout: Layout, table: str, numbers: list[int], places: set[Place] | None) -> Predicate:
+    own = (
+        col("pipeline").eq(pipeline)
+        & col("checkpoint_id").is_in(numbers)
+        & col("operator").eq(layout.operator)
+        & col("partition").eq(layout.partition)
+    )
     if places is None:
-        numbers = sorted({store.checkpoint_id for store in layout.stores if store.table == table})
         # Not the layout's own row, which is chunk -1.
-        return own & col("checkpoint_id").is_in(numbers) & col("chunk").ge(0)
-    by_checkpoint: dict[int, set[int]] = {}
-    for place in places:
-        if place[0] == table:
-            by_checkpoint.setdefault(place[1], set()).add(place[3])
-    if not by_checkpoint:
-        return None
-    chosen: Predicate | None = None
-    for number, chunks in sorted(by_checkpoint.items()):
-        here = col("checkpoint_id").eq(number) & col("chunk").is_in(sorted(chunks))
-        chosen = here if chosen is None else chosen | here
-    assert chosen is not None
-    return own & col("checkpoint_id").is_in(sorted(by_checkpoint)) & chosen
+        return own & col("chunk").ge(0)
+    chosen = [
+        col("checkpoint_id").eq(number)
+        & col("chunk").is_in(sorted(place[3] for place in places if place[:2] == (table, number)))
+        for number in numbers
+    ]
+    return own & reduce(or_, chosen)

@@ -21,8 +21,8 @@ from laminar_delta.model.manifest import (
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.committing import Saved
     from laminar_delta.catalog.saving import SavingWriter
+    from laminar_delta.catalog.staged import Saved
     from laminar_delta.catalog.state.progress import TellProgress
     from laminar_delta.catalog.state.staging import Frame
     from laminar_delta.codec import StateSource

@@ -22,7 +22,7 @@ from laminar_delta.model.ids import validate_pipeline_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from laminar_delta.catalog.committing import Saved
+    from laminar_delta.catalog.staged import Saved
     from laminar_delta.engine.base import Engine
 
 

@@ -7,67 +7,28 @@ given up can be removed; an attempt whose outcome is unknown is settled before a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import Attempt, Part, children_of, shared_metadata
 from laminar_delta.catalog.checkpoints import load_manifest
-from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.digest import row_digest
-from laminar_delta.catalog.healing import committed_ids, find_row, healed
+from laminar_delta.catalog.healing import find_row, healed
+from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.reading import Reading
-from laminar_delta.catalog.rows import SaveContext, manifest_table
-from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SOURCE_OFFSETS
-from laminar_delta.engine.predicate import col
+from laminar_delta.catalog.rows import SaveContext
+from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
+from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.rows import Lineage
-    from laminar_delta.catalog.state.staging import StagedState
     from laminar_delta.engine.base import Commit, Engine
-    from laminar_delta.engine.request import Fence
     from laminar_delta.model.manifest import CheckpointManifest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """The answer to a save."""
-
-    checkpoint_id: int
-    version: int | None
-    """The version of `manifests` that holds it."""
-    replayed: bool = False
-    """It was there already, with the same content."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """What is ready to be committed: a manifest, and the parts it accepts."""
-
-    manifest: CheckpointManifest
-    parts: tuple[Part, ...]
-    state: StagedState | None = None
-
-    @property
-    def needs(self) -> tuple[int, ...]:
-        """The checkpoints before that store some of its state."""
-        return () if self.state is None else self.state.needs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
-    """A checkpoint about to exist: its manifest row and the fence to commit it under."""
-
-    attempt: Attempt
-    row: pa.Table
-    fence: Fence
 
 
 class Committer:
@@ -85,20 +46,17 @@ class Committer:
         self._ordinal = 0
         self._in_doubt = False
         # Read behind the fence: nobody else can commit any more, so what is here is all there will be.
-        self._highest_id = _highest_id(self.reading, held.pipeline)
-        self._next_id = self._highest_id + 1
+        self._numbers = CheckpointNumbers(self.reading, held.pipeline)
 
     @property
     def next_id(self) -> int:
         """The id the next checkpoint gets unless it names one."""
-        return self._next_id
+        return self._numbers.next
 
     def take_id(self, wanted: int | None) -> int:
         """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
         with self._turn:
-            number = self._next_id if wanted is None else wanted
-            self._next_id = max(self._next_id, number + 1)
-            return number
+            return self._numbers.take(wanted)
 
     @property
     def aborted(self) -> frozenset[str]:
@@ -117,9 +75,9 @@ class Committer:
 
     def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
         """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
-        if checkpoint_id > self._highest_id:
+        if checkpoint_id > self._numbers.highest:
             return None
-        self._check_not_removed(checkpoint_id)
+        self._numbers.check_not_removed(checkpoint_id)
         # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
         row = find_row(self.reading, self.held.pipeline, checkpoint_id)
         return None if row is None else healed(self.reading, row, lambda reading: load_manifest(reading, row))
@@ -157,7 +115,7 @@ class Committer:
         """
         attempts = [attempt for attempt, _, _ in saves]
         with self.turn():
-            self._check_new(attempt.checkpoint_id for attempt in attempts)
+            self._numbers.check_new(attempt.checkpoint_id for attempt in attempts)
             self._ordinal += 1
             rows = sealed(
                 (
@@ -256,7 +214,7 @@ class Committer:
 
     def born(self, birth: Birth, made: Commit) -> Saved:
         """The answer, after the commit."""
-        self._note_id(birth.attempt.checkpoint_id)
+        self._numbers.note(birth.attempt.checkpoint_id)
         return Saved(checkpoint_id=birth.attempt.checkpoint_id, version=made.version, replayed=made.replayed)
 
     def check_held(self) -> None:
@@ -296,58 +254,7 @@ class Committer:
             )
         return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
 
-    def _check_new(self, checkpoint_ids: Iterable[int]) -> None:
-        """Raises `ConflictError` when one of several ids was ever committed: one look for all of them."""
-        numbers = [number for number in checkpoint_ids if number <= self._highest_id]
-        if not numbers:
-            return
-        where = col("pipeline").eq(self.held.pipeline) & col("checkpoint_id").is_in(numbers)
-        taken = sorted(
-            row["checkpoint_id"] for row in self.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id"])
-        )
-        if taken:
-            raise ConflictError(
-                f"checkpoint {taken[0]} of pipeline {self.held.pipeline!r} is committed",
-                expected="new ids",
-                found=taken,
-            )
-        removed = standing(self.reading, self.held.pipeline).removed
-        for number in numbers:
-            if number in removed:
-                self._check_not_removed(number)
-
-    def _check_not_removed(self, checkpoint_id: int) -> None:
-        if checkpoint_id in standing(self.reading, self.held.pipeline).removed:
-            raise ConflictError(
-                f"checkpoint {checkpoint_id} of pipeline {self.held.pipeline!r} was committed before, and removed",
-                expected="an id that was never used",
-                found=checkpoint_id,
-                next_step="Save under another id: no id is ever committed twice.",
-            )
-
     def _doubt(self, birth: Birth) -> None:
         """Its id may be taken now: the next save looks, once nothing can come any more."""
         self._in_doubt = True
-        self._note_id(birth.attempt.checkpoint_id)
-
-    def _note_id(self, checkpoint_id: int) -> None:
-        self._highest_id = max(self._highest_id, checkpoint_id)
-        self._next_id = max(self._next_id, checkpoint_id + 1)
-
-
-def sealed(rows: Iterable[tuple[CheckpointManifest, SaveContext]]) -> pa.Table:
-    """Manifest rows, each with the digest of its content."""
-    table = manifest_table(rows)
-    digests = [row_digest(row, without=["content_digest"]) for row in table.to_pylist()]
-    return table.set_column(
-        table.column_names.index("content_digest"), "content_digest", pa.array(digests, pa.string())
-    )
-
-
-def _highest_id(reading: Reading, pipeline: str) -> int:
-    """The highest id anyone used, also in attempts that never committed (theirs are burned) and for what is removed since."""
-    used = {0, *committed_ids(reading, pipeline)}
-    for table in (MANIFESTS, SOURCE_OFFSETS, RETENTION):
-        rows = reading.rows(table, where=col("pipeline").eq(pipeline), columns=["checkpoint_id"])
-        used.update(row["checkpoint_id"] or 0 for row in rows)
-    return max(used)
+        self._numbers.note(birth.attempt.checkpoint_id)

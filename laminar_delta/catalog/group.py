@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
-from laminar_delta.catalog.committing import Birth, Saved, Staged
-from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.saving import with_state
+from laminar_delta.catalog.staged import Birth, Saved, Staged
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
@@ -84,7 +83,7 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
                 member.save.writer.abort(member.attempt)
             raise
         for member in going:
-            _look_after(engine, member)
+            _look_after(member)
     return [_answer(member) for member in members]
 
 
@@ -161,17 +160,12 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
                 member.answer = member.save.writer.committer.born(member.birth, made)
 
 
-def _look_after(engine: Engine, member: _Member) -> None:
-    """What follows a commit: as for a checkpoint saved alone."""
-    if not isinstance(member.answer, Saved) or member.answer.replayed:
-        return
-    writer, staged = member.save.writer, member.staged
-    writer.saved_state(staged)
-    if staged.needs or staged.manifest.parent_id is not None:
+def _look_after(member: _Member) -> None:
+    """As for a checkpoint saved alone."""
+    if isinstance(member.answer, Saved):
         try:
-            keep_needed(engine, writer.pipeline, staged.manifest.checkpoint_id, owner=writer.held.owner)
+            member.save.writer.look_after(member.answer, member.staged)
         except ConflictError as error:
-            writer.stored_upon(None)
             member.answer = error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,17 +15,18 @@ from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import Attempt, Part, stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.checkpoints import manifest_row
-from laminar_delta.catalog.committing import Committer, Saved, Staged
+from laminar_delta.catalog.committing import Committer
 from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.recovery import FailedSinks, resume
-from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.staged import Saved, Staged
+from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.errors import CommitUnknownError, ConflictError, LaminarDeltaError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, ConflictError, SessionStateError
 from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
-
-_LOG = logging.getLogger(__name__)
 
 W = TypeVar("W", bound="SavingWriter")
 
@@ -60,9 +58,7 @@ class SavingWriter:
         self.held = held
         self.committer = Committer(engine, held, vnode_count=vnode_count)
         self.state_policy = state_policy
-        self._upon: Layouts = {}
-        self._upon_id: int | None = None
-        self._upon_lock = threading.Lock()
+        self.basis = Basis(self.committer.reading, held.pipeline)
         self._statuses = threading.Lock()
         self._status_ordinal = 0
         self._closed = False
@@ -168,35 +164,8 @@ class SavingWriter:
         return staged
 
     def layouts(self) -> Layouts:
-        """What the next state is stored upon: the last one saved here, or the one recovered from, which proved valid then."""
-        with self._upon_lock:
-            if self._upon_id is not None:
-                self._upon = self._layouts_of(self._upon_id)
-                self._upon_id = None
-            return self._upon
-
-    def saved_state(self, staged: Staged) -> None:
-        """Takes note of the state of a checkpoint just committed."""
-        if staged.state is not None:
-            with self._upon_lock:
-                self._upon, self._upon_id = staged.state.layouts, None
-
-    def stored_upon(self, checkpoint_id: int | None) -> None:
-        """The next state is stored upon that of this checkpoint."""
-        with self._upon_lock:
-            self._upon, self._upon_id = {}, checkpoint_id
-
-    def _layouts_of(self, checkpoint_id: int) -> Layouts:
-        try:
-            row = find_row(self.reading, self.pipeline, checkpoint_id)
-            if row is None or row["state_pipeline"] not in (None, self.pipeline):
-                return {}
-            found = CheckpointState(self.reading, row).layouts()
-        except LaminarDeltaError as error:
-            # A delta is a saving of space, never a need: without it the state is stored whole.
-            _LOG.warning("checkpoint %d cannot be stored upon: %s", checkpoint_id, error)
-            return {}
-        return {(layout.operator, layout.partition): layout for layout in found}
+        """What the next state is stored upon."""
+        return self.basis.layouts()
 
     @contextmanager
     def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
@@ -235,15 +204,26 @@ class SavingWriter:
         self._check_open()
         staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
         saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
-        if not saved.replayed and (staged.manifest.parent_id is not None or staged.needs or lineage is not None):
+        self.look_after(saved, staged, is_derived=lineage is not None)
+        return saved
+
+    def look_after(self, saved: Saved, staged: Staged, *, is_derived: bool = False) -> None:
+        """What follows a commit: what the checkpoint needs is kept, and the next state is stored upon its own.
+
+        Raises:
+            ConflictError: What it needs was removed meanwhile.
+        """
+        if not saved.is_own:
+            return
+        if staged.manifest.parent_id is not None or staged.needs or is_derived:
             try:
                 keep_needed(self.engine, self.pipeline, saved.checkpoint_id, owner=self.held.owner)
             except ConflictError:
                 # Upon what is removed nothing can be stored: the next state is stored whole.
-                self.stored_upon(None)
+                self.basis.of(None)
                 raise
-        self.saved_state(staged)
-        return saved
+        if staged.state is not None:
+            self.basis.are(staged.state.layouts)
 
     def check_held(self) -> None:
         """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""
@@ -275,7 +255,7 @@ class SavingWriter:
         """
         self.settle()
         report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
-        self.stored_upon(report.chosen_id)
+        self.basis.of(report.chosen_id)
         return report
 
     def sink_committed(self, checkpoint_id: int, sink: str) -> None:

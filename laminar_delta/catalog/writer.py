@@ -105,7 +105,7 @@ class Writer(SavingWriter):
             with self.attempting(number) as attempt:
                 staged = self.stage(attempt, planned.manifest)
                 self.commit(attempt, planned.manifest, staged.parts, lineage=planned.lineage)
-            self.stored_upon(number)
+            self.basis.of(number)
         return Derived(
             checkpoint_id=number,
             how=how,

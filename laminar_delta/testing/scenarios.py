@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from laminar_delta.catalog.attempt import stage_offsets
-from laminar_delta.catalog.committing import Saved
 from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.staged import Saved
 from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS, TABLES
 from laminar_delta.codec import BLOCK_BYTES

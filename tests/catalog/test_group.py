@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.committing import Saved
 from laminar_delta.catalog.group import Save
+from laminar_delta.catalog.staged import Saved
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, StorageError

@@ -339,3 +339,18 @@ def test_a_writer_whose_base_was_removed_is_told_once_and_goes_on(catalog: ld.Ca
     assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [2, 4]
     assert catalog.pipeline("orders").state(4).read("agg") == content + b"4"
     assert writer.recover().chosen_id == 4
+
+
+def test_a_state_committed_under_another_attempt_is_not_stored_upon(catalog: ld.Catalog) -> None:
+    """Its own copy is an orphan: what stood upon it would lose its blocks."""
+    writer = catalog.writer("orders", state_policy=POLICY)
+    manifest = ld.CheckpointManifest.new(1, 1)
+    states = {("agg", 0): BIG}
+    with writer.attempting(1) as late:
+        staged = writer.stage(late, manifest, states)
+        writer.save(manifest, states)
+        assert writer.commit(late, staged.manifest, staged.parts, state=staged.state).replayed
+    writer.abort(late)
+    catalog.pipeline("orders").remove_orphans(aborted=writer.aborted)
+    _save(writer, _changed(BIG, 1))
+    assert catalog.pipeline("orders").state(2, heal=False).read("agg") == _changed(BIG, 1)

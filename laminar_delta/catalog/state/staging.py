@@ -8,19 +8,17 @@ chain of its own. Never more than about one part of it is in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
-
-from laminar_delta.catalog.attempt import Attempt, Part, stage
+from laminar_delta.catalog.attempt import Attempt, Part
+from laminar_delta.catalog.state.appending import StateAppender
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
-from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter, block_name, flat_view
 from laminar_delta.errors import InvalidInputError
 
@@ -92,7 +90,7 @@ def stage_all_state(
 ) -> list[StagedState]:
     """The same for several attempts in shared commits; the answer in their order."""
     layouts: list[dict[Key, Layout]] = []
-    with _Appender(engine, [attempt for attempt, _, _ in saves], policy.part_bytes) as appender:
+    with StateAppender(engine, [attempt for attempt, _, _ in saves], policy.part_bytes) as appender:
         for attempt, states, upon in saves:
             found: dict[Key, Layout] = {}
             for (operator, partition), source in states.items():
@@ -119,57 +117,6 @@ def staged_state(engine: Engine, attempt: Attempt, parts: Sequence[Part], layout
         measured=_measure(layouts),
         layouts=layouts,
     )
-
-
-class _Appender:
-    """Rows on their way into the state tables: what was cut is written while the next is being cut."""
-
-    def __init__(self, engine: Engine, attempts: list[Attempt], part_bytes: int) -> None:
-        self._engine = engine
-        self._attempts = attempts
-        self._part_bytes = part_bytes
-        self._waiting: dict[str, list[Row]] = {}
-        self._sizes: dict[str, int] = {}
-        self._parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt in attempts}
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="laminar-state")
-        self._writing: Future[None] | None = None
-
-    def add(self, table: str, row: Row) -> None:
-        """Takes a row, and hands a part over when there is enough for one."""
-        self._waiting.setdefault(table, []).append(row)
-        self._sizes[table] = self._sizes.get(table, 0) + len(row["data"]) + len(row["names"])
-        if self._sizes[table] >= self._part_bytes:
-            self._flush(table)
-
-    def finish(self) -> dict[str, list[Part]]:
-        """Writes the rest; the parts of each attempt."""
-        for table in sorted(self._waiting):
-            self._flush(table)
-        self._wait()
-        return self._parts
-
-    def _flush(self, table: str) -> None:
-        rows = self._waiting.pop(table)
-        self._sizes[table] = 0
-        # The part before must have been written by now, so that two are in memory at most.
-        self._wait()
-        self._writing = self._beside.submit(self._append, table, rows)
-
-    def _append(self, table: str, rows: list[Row]) -> None:
-        arrow = pa.Table.from_pylist(rows, schema=BY_NAME[table].schema)
-        rows.clear()
-        for attempt_id, part in stage(self._engine, self._attempts, table, arrow).items():
-            self._parts[attempt_id].append(part)
-
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-
-    def __enter__(self) -> _Appender:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._beside.shutdown()
 
 
 def _reached(engine: Engine, own: Sequence[Part], layouts: Layouts) -> list[Part]:

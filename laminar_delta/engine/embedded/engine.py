@@ -32,11 +32,12 @@ from laminar_delta.engine.base import Commit, Engine, HistoryEntry, Metadata
 from laminar_delta.engine.deltars import datafusion, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
 from laminar_delta.engine.embedded import payloads
+from laminar_delta.engine.embedded.merging import add_clauses, merge_condition
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_all_entries, check_newest_entry
 from laminar_delta.engine.local.place import local_path
-from laminar_delta.engine.predicate import Column, Dialect, Literal, Predicate, Side, quote_name
+from laminar_delta.engine.predicate import Dialect, Literal, Predicate, Side, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
 from laminar_delta.errors import FormatError, StorageError
@@ -44,7 +45,6 @@ from laminar_delta.errors import FormatError, StorageError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from deltalake.table import TableMerger
     from deltalake.transaction import AddAction
 
 _LOG = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class EmbeddedEngine(Engine):
             with self._committing(table):
                 merger = handle.merge(
                     rows,
-                    _merge_condition(merge),
+                    merge_condition(merge),
                     source_alias=Side.SOURCE.value,
                     target_alias=Side.TARGET.value,
                     # Exact pruning by the literals of the scope; a streamed source cannot be looked at twice.
@@ -229,7 +229,7 @@ class EmbeddedEngine(Engine):
                     commit_properties=_commit_properties(made),
                     post_commithook_properties=_NO_HOOKS,
                 )
-                counts = _add_clauses(merger, merge, rows.column_names).execute()
+                counts = add_clauses(merger, merge, rows.column_names).execute()
             changed = handle.version() != before
             return Settled(
                 self._acknowledge(table, int(handle.version())) if changed else None,
@@ -469,28 +469,3 @@ def _commit_properties(made: Stamp) -> CommitProperties:
         max_commit_retries=_COMMIT_RETRIES,
         app_transactions=[Transaction(fence.application_id, fence.version) for fence in made.fences] or None,
     )
-
-
-def _merge_condition(merge: Merge) -> str:
-    parts = [f"{Column(k, Side.TARGET).sql(_SQL)} = {Column(k, Side.SOURCE).sql(_SQL)}" for k in merge.keys]
-    if merge.scope is not None:
-        parts.insert(0, merge.scope.sql(_SQL))
-    return " AND ".join(parts)
-
-
-def _add_clauses(merger: TableMerger, merge: Merge, columns: Sequence[str]) -> TableMerger:
-    for clause in merge.when_matched:
-        condition = clause.condition.sql(_SQL) if clause.condition is not None else None
-        if clause.delete:
-            merger = merger.when_matched_delete(predicate=condition)
-        else:
-            taken = {quote_name(c, _SQL): Column(c, Side.SOURCE).sql(_SQL) for c in clause.columns or columns}
-            merger = merger.when_matched_update(updates=taken, predicate=condition)
-    if merge.insert:
-        given = {quote_name(c, _SQL): Column(c, Side.SOURCE).sql(_SQL) for c in columns}
-        condition = merge.insert_condition.sql(_SQL) if merge.insert_condition is not None else None
-        merger = merger.when_not_matched_insert(updates=given, predicate=condition)
-    if merge.delete_absent is not None:
-        wanted = merge.delete_absent if merge.scope is None else merge.scope & merge.delete_absent
-        merger = merger.when_not_matched_by_source_delete(predicate=wanted.sql(_SQL))
-    return merger

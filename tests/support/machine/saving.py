@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from laminar_delta.catalog.committing import Saved
+from laminar_delta.catalog.staged import Saved
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.settle import FenceRefused, WriteConflict
 from laminar_delta.model import CheckpointManifest

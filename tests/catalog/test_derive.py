@@ -30,6 +30,7 @@ def _ids(catalog: ld.Catalog, pipeline: str = "orders") -> list[int]:
     return [head.checkpoint_id for head in catalog.pipeline(pipeline).list()]
 
 
+@pytest.mark.also_on_spark
 def test_rewinding_makes_the_old_content_the_newest_and_destroys_nothing(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders", owner="ops")
     _save(writer, 3)

@@ -57,6 +57,7 @@ def test_a_group_saves_all_in_the_commits_of_one(catalog: ld.Catalog) -> None:
     assert isinstance(again[1], ConflictError)
 
 
+@pytest.mark.also_on_spark
 def test_who_was_taken_over_is_told_and_the_rest_commit(catalog: ld.Catalog) -> None:
     writers = [catalog.writer(f"p{number}", owner="old") for number in range(3)]
     successor = catalog.writer("p1", owner="new")

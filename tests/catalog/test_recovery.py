@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.engine.request import TableSpec
 from laminar_delta.errors import ConflictError, ErrorCode, FencedError, NotFoundError, StorageError
 from laminar_delta.model.status import SinkCommitStatus
+from tests.support.catalogs import QUICK_ENGINES, ready_made
 from tests.support.faults import unreadable
 
 Opener = Callable[[], ld.Catalog]
@@ -238,8 +240,12 @@ def test_a_pin_on_a_retired_checkpoint_is_refused(catalog: ld.Catalog) -> None:
         orders.pin(1, reason="too late")
 
 
+@pytest.mark.parametrize("engine", QUICK_ENGINES)
 @pytest.mark.parametrize("table", [MANIFESTS.name, SOURCE_OFFSETS.name, RETENTION.name, SINK_STATUSES.name])
-def test_storage_that_does_not_answer_is_an_error_and_abandons_nothing(catalog: ld.Catalog, table: str) -> None:
+def test_storage_that_does_not_answer_is_an_error_and_abandons_nothing(
+    engine: str, table: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made(engine, tmp_path / "catalog", request)()
     writer = catalog.writer("orders")
     for _ in range(2):
         with writer.checkpoint() as cp:

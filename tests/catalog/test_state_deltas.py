@@ -52,6 +52,7 @@ def _stored(catalog: ld.Catalog, table: str) -> dict[int, int]:
     return found
 
 
+@pytest.mark.also_on_spark
 def test_a_save_stores_what_changed(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders", state_policy=POLICY)
     states = {_save(writer, BIG): BIG}
@@ -122,6 +123,7 @@ def test_a_state_may_grow_shrink_empty_and_be_divided_anew(catalog: ld.Catalog) 
         assert orders.validate(number).valid
 
 
+@pytest.mark.also_on_spark
 def test_what_a_kept_checkpoint_is_stored_upon_is_kept(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders", state_policy=POLICY)
     for block in range(6):

@@ -79,6 +79,8 @@ class Engine(ABC):
     """Whether tables outlive the process."""
     many_fences: ClassVar[bool]
     """Whether one append can carry several fences."""
+    beyond: ClassVar[frozenset[str]] = frozenset()
+    """Public methods that this engine alone has, for `distributed`: executors hand over what they wrote."""
     dialect: ClassVar[Dialect]
     """Whose SQL answers queries."""
 

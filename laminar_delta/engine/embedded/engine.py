@@ -68,6 +68,7 @@ class EmbeddedEngine(Engine):
     name: ClassVar[str] = "embedded"
     persistent: ClassVar[bool] = True
     many_fences: ClassVar[bool] = True
+    beyond = frozenset({"add_files"})
     dialect: ClassVar[Dialect] = _SQL
 
     def __init__(

@@ -42,7 +42,6 @@ def _numbers(catalog: ld.Catalog, table: str) -> list[int]:
     return sorted({row["checkpoint_id"] for row in catalog.engine.read(table, columns=["checkpoint_id"]).to_pylist()})
 
 
-@pytest.mark.also_on_spark
 def test_what_was_retired_long_enough_ago_goes_and_nothing_else(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders")
     _save(writer, 5)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.policy import StatePolicy
     from laminar_delta.catalog.state.staging import Key
 
+BATCH_BYTES = 4 << 20
+"""About how much one Arrow batch carries from Python to the JVM."""
 WRITTEN = pa.schema(
     dict[str, pa.DataType](
         part_id=pa.string(), rows=pa.int64(), digest=pa.string(), action=pa.string(), layouts=pa.binary()
@@ -75,6 +77,21 @@ def write_parts(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
             waiting, layouts, size = [], [], 0
     if waiting:
         yield _write(order, waiting, layouts)
+
+
+def chunk_batches(order: Order, part_id: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task's states as rows of the state table, for Spark to append."""
+    schema = BY_NAME[order.table].schema
+    waiting: list[dict[str, Any]] = []
+    size = 0
+    for row, _ in cut_rows(order, batches):
+        waiting.append({**row, "part_id": part_id})
+        size += len(row["data"]) + len(row["names"])
+        if size >= BATCH_BYTES:
+            yield pa.RecordBatch.from_pylist(waiting, schema=schema)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.RecordBatch.from_pylist(waiting, schema=schema)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

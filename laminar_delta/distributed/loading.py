@@ -1,25 +1,37 @@
-"""Loading a frame: the driver reads layouts, executors put the blocks together and verify them."""
+"""Loading a frame: the driver reads layouts, executors put the blocks together and verify them.
+
+Where the embedded engine commits, each task opens the tables itself and streams. Where Spark does, chunks and layouts are
+brought together by Spark, operator partition by operator partition.
+"""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.state import applying
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.state.streaming import CHUNK_COLUMNS, put_together
 from laminar_delta.engine import open_engine
+from laminar_delta.engine.predicate import col
+from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.state.layout import Layout
+
 LARGEST_CELL = (1 << 31) - (1 << 20)
 """What Spark takes in one cell, with some room."""
 WHOLE = "operator string, partition bigint, payload binary"
 IN_PIECES = "operator string, partition bigint, sequence bigint, payload binary"
+KEY = ("operator", "partition")
 
 
 def load_frame(state: CheckpointState, spark: SparkSession, *, piece_bytes: int | None = None) -> DataFrame:
@@ -31,8 +43,8 @@ def load_frame(state: CheckpointState, spark: SparkSession, *, piece_bytes: int 
         piece_bytes: Give each state as pieces of about this size, numbered in a column `sequence`. Needed for states that
             do not fit into a cell.
     """
-    keys = [(operator, partition) for operator, partitions in state.partitions().items() for partition in partitions]
-    longest = max((layout.length for layout in state.layouts()), default=0)
+    layouts = state.layouts()
+    longest = max((layout.length for layout in layouts), default=0)
     if piece_bytes is None and longest > LARGEST_CELL:
         raise InvalidInputError(
             f"a state of {longest} bytes does not fit into one cell",
@@ -40,29 +52,100 @@ def load_frame(state: CheckpointState, spark: SparkSession, *, piece_bytes: int 
             found=longest,
             next_step="Ask for pieces with piece_bytes.",
         )
-    engine = state.reading.engine
-    order = pickle.dumps((engine.name, engine.location, dict(state.reading.versions), state.row))
+    if isinstance(state.reading.engine, SparkEngine):
+        return _brought_together(state, state.reading.engine, spark, layouts, piece_bytes)
+    return _read_by_tasks(state, spark, piece_bytes)
+
+
+def _read_by_tasks(state: CheckpointState, spark: SparkSession, piece_bytes: int | None) -> DataFrame:
+    keys = [(operator, partition) for operator, partitions in state.partitions().items() for partition in partitions]
+    reading = state.reading
+    order = pickle.dumps((reading.engine.name, reading.engine.location, reading.versions, reading.stored_at))
+    row, heal, functions = state.row, state.heal, applying.known()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _read(order, piece_bytes, batches)
+        applying.take(functions)
+        opened = CheckpointState(_reading(order), row, heal)
+        for batch in batches:
+            for key in batch.to_pylist():
+                yield from _batches(key, opened.pieces(key["operator"], key["partition"]), piece_bytes)
 
     wanted = spark.createDataFrame(keys or [("", 0)], "operator string, partition bigint")
     spread = wanted.repartition(max(1, len(keys))) if keys else wanted.where("false")
     return spread.mapInArrow(task, WHOLE if piece_bytes is None else IN_PIECES)
 
 
-def _read(order: bytes, piece_bytes: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    name, location, versions, row = pickle.loads(order)  # from our own driver
-    state = CheckpointState(Reading(open_engine(name, location), versions), row)
-    for batch in batches:
-        for key in batch.to_pylist():
-            fixed = {"operator": key["operator"], "partition": key["partition"]}
-            if piece_bytes is None:
-                yield _batch([{**fixed, "payload": state.read(key["operator"], key["partition"])}])
-                continue
-            pieces = _regrouped(state.pieces(key["operator"], key["partition"]), piece_bytes)
-            for sequence, piece in enumerate(pieces):
-                yield _batch([{**fixed, "sequence": sequence, "payload": piece}])
+def _brought_together(
+    state: CheckpointState,
+    engine: SparkEngine,
+    spark: SparkSession,
+    layouts: list[Layout],
+    piece_bytes: int | None,
+) -> DataFrame:
+    lines = [[*state.line(layout), layout] for layout in layouts]
+    functions = applying.known()
+
+    def task(left: pa.Table, right: pa.Table) -> pa.Table:
+        applying.take(functions)
+        # Chunks of partitions that this checkpoint does not have any more come without a layout.
+        batches = [
+            batch
+            for given in right.to_pylist()
+            for batch in _batches(given, iter((_put_together(left.to_pylist(), given),)), piece_bytes)
+        ]
+        return pa.Table.from_batches(batches, schema=_schema(with_sequence=piece_bytes is not None))
+
+    rows: list[tuple[str, int, bytes | None, bytearray | None]] = []
+    rows += [(line[-1].operator, line[-1].partition, pickle.dumps(line), None) for line in lines]
+    rows += [(operator, 0, None, bytearray(inline)) for operator, inline in state.inline().items()]
+    given = spark.createDataFrame(rows, "operator string, partition bigint, layouts binary, inline binary")
+    chunks = _chunks(state, engine, spark, [layout for line in lines for layout in line])
+    schema = WHOLE if piece_bytes is None else IN_PIECES
+    return chunks.groupBy(*KEY).cogroup(given.groupBy(*KEY)).applyInArrow(task, schema)
+
+
+def _chunks(state: CheckpointState, engine: SparkEngine, spark: SparkSession, layouts: list[Layout]) -> DataFrame:
+    """Every chunk that some layout may need."""
+    frames = []
+    for table in sorted({store.table for layout in layouts for store in layout.stores}):
+        wanted = {store.checkpoint_id for layout in layouts for store in layout.stores if store.table == table}
+        for reading, numbers in state.reading.of_checkpoints(table, wanted):
+            where = col("pipeline").eq(state.owner) & col("checkpoint_id").is_in(numbers) & col("chunk").ge(0)
+            where &= col("operator").is_in(sorted({layout.operator for layout in layouts}))
+            frames.append(engine.frame(spark, table, CHUNK_COLUMNS, where, reading.versions.get(table)))
+    if not frames:
+        columns = (
+            "checkpoint_id bigint, attempt_id string, operator string, partition bigint, chunk bigint, "
+            "raw_length bigint, xxh3 decimal(20,0), names binary, data binary"
+        )
+        return spark.createDataFrame([], columns)
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _put_together(chunks: list[Row], given: Row) -> bytes:
+    if given["inline"] is not None:
+        return bytes(given["inline"])
+    line: list[Layout] = pickle.loads(given["layouts"])  # from our own driver
+    state = put_together(line[0], chunks)
+    for delta in line[1:]:
+        state = applying.apply_delta(str(delta.apply), state, put_together(delta, chunks))
+    return state
+
+
+def _reading(order: bytes) -> Reading:
+    from laminar_delta.catalog.reading import Reading
+
+    name, location, versions, stored_at = pickle.loads(order)  # from our own driver
+    return Reading(open_engine(name, location), versions, stored_at)
+
+
+def _batches(key: Row, pieces: Iterator[bytes | memoryview], piece_bytes: int | None) -> Iterator[pa.RecordBatch]:
+    fixed = {name: key[name] for name in KEY}
+    if piece_bytes is None:
+        yield _batch({**fixed, "payload": b"".join(pieces)})
+        return
+    for sequence, piece in enumerate(_regrouped(pieces, piece_bytes)):
+        yield _batch({**fixed, "sequence": sequence, "payload": piece})
 
 
 def _regrouped(pieces: Iterator[bytes | memoryview], size: int) -> Iterator[bytes]:
@@ -78,6 +161,16 @@ def _regrouped(pieces: Iterator[bytes | memoryview], size: int) -> Iterator[byte
         yield bytes(waiting)
 
 
-def _batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
-    kinds = {"operator": pa.string(), "partition": pa.int64(), "sequence": pa.int64(), "payload": pa.binary()}
-    return pa.RecordBatch.from_pylist(rows, schema=pa.schema([pa.field(name, kinds[name]) for name in rows[0]]))
+def _batch(row: Row) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row], schema=_schema(with_sequence="sequence" in row))
+
+
+def _schema(*, with_sequence: bool) -> pa.Schema:
+    sequence = {"sequence": pa.int64()} if with_sequence else {}
+    kinds: dict[str, pa.DataType] = {
+        "operator": pa.string(),
+        "partition": pa.int64(),
+        **sequence,
+        "payload": pa.binary(),
+    }
+    return pa.schema(kinds)

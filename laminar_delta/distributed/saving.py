@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import AddAction
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from laminar_delta.catalog.attempt import Part
+from laminar_delta.catalog.attempt import PAYLOADS, Part
+from laminar_delta.catalog.digest import rows_digest
+from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
 from laminar_delta.catalog.state.staging import StagedState, staged_state
-from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
-from laminar_delta.distributed.cutting import WRITTEN, Order, write_parts
+from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.distributed.cutting import WRITTEN, Order, chunk_batches, write_parts
 from laminar_delta.engine.embedded import EmbeddedEngine
+from laminar_delta.engine.predicate import col
+from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.errors import InvalidInputError, StorageError
+from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from laminar_delta.catalog.attempt import Attempt
-    from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.catalog.state.policy import StatePolicy
     from laminar_delta.catalog.state.staging import Key, Layouts
     from laminar_delta.engine.base import Engine
@@ -41,30 +48,71 @@ def stage_frame(
         InvalidInputError: The frame has other columns, or an operator partition comes twice.
         StorageError: A task failed; nothing was committed.
     """
-    if not isinstance(engine, EmbeddedEngine) or engine.root is None:
-        raise InvalidInputError(
-            "executors can write to a catalog in a directory that the embedded engine commits to",
-            expected="a path",
-            found=engine.location,
-        )
     table = OPERATOR_DELTAS.name if upon else OPERATOR_SNAPSHOTS.name
-    order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=str(engine.root))
-    written = _run(_prepared(frame), order)
-    layouts = _layouts(written)
+    prepared = _prepared(frame)
+    if isinstance(engine, EmbeddedEngine) and engine.root is not None:
+        order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=str(engine.root))
+        return _stage_files(engine, order, prepared)
+    if isinstance(engine, SparkEngine):
+        order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=engine.location)
+        return _stage_rows(engine, order, prepared)
+    raise InvalidInputError(
+        "executors write to a catalog in a directory, or to one that Spark commits to",
+        expected="a path, or a schema on Spark",
+        found=engine.location,
+    )
+
+
+def _stage_files(engine: EmbeddedEngine, order: Order, frame: DataFrame) -> StagedState:
+    """Executors write the files; the driver commits them through delta-rs."""
+    written = _run(frame, order)
+    layouts = _only_once(layout for row in written for layout in pickle.loads(row["layouts"]))  # our own tasks'
     if not written:
-        return staged_state(engine, attempt, [], layouts)
+        return staged_state(engine, order.attempt, [], layouts)
     made = engine.add_files(
-        table,
+        order.table,
         [AddAction(**json.loads(row["action"])) for row in written],
-        metadata=attempt.metadata("stage"),
-        key={"attempt_id": attempt.attempt_id, "part_id": written[0]["part_id"]},
+        metadata=order.attempt.metadata("stage"),
+        key={"attempt_id": order.attempt.attempt_id, "part_id": written[0]["part_id"]},
     )
     assert made.version is not None
     parts = [
-        Part(table=table, part_id=row["part_id"], version=made.version, rows=row["rows"], digest=row["digest"])
+        Part(table=order.table, part_id=row["part_id"], version=made.version, rows=row["rows"], digest=row["digest"])
         for row in written
     ]
-    return staged_state(engine, attempt, parts, layouts)
+    return staged_state(engine, order.attempt, parts, layouts)
+
+
+def _stage_rows(engine: SparkEngine, order: Order, frame: DataFrame) -> StagedState:
+    """Executors cut, Spark appends what they cut; the driver reads back all of it but the state."""
+    spec = BY_NAME[order.table]
+    part_id = new_attempt_id()
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return chunk_batches(order, part_id, batches)
+
+    with _told_plainly():
+        if frame.isEmpty():
+            return staged_state(engine, order.attempt, [], {})
+        made = engine.append_frame(
+            order.table,
+            frame.mapInArrow(task, from_arrow_schema(spec.schema)),
+            metadata=order.attempt.metadata("stage"),
+            key={"attempt_id": order.attempt.attempt_id, "part_id": part_id},
+        )
+    assert made.version is not None
+    where = (
+        col("pipeline").eq(order.attempt.pipeline)
+        & col("checkpoint_id").eq(order.attempt.checkpoint_id)
+        & col("part_id").eq(part_id)
+    )
+    columns = [name for name in spec.schema.names if name not in PAYLOADS]
+    rows = engine.read(order.table, where=where, columns=columns, version=made.version).to_pylist()
+    origin = Origin(table=order.table, checkpoint_id=order.attempt.checkpoint_id, attempt_id=order.attempt.attempt_id)
+    found = [replace(Layout.from_row(row), origin=origin) for row in rows if row["chunk"] == LAYOUT_CHUNK]
+    layouts = _only_once(found)
+    part = Part(table=order.table, part_id=part_id, version=made.version, rows=len(rows), digest=rows_digest(rows))
+    return staged_state(engine, order.attempt, [part], layouts)
 
 
 def _prepared(frame: DataFrame) -> DataFrame:
@@ -88,33 +136,38 @@ def _run(frame: DataFrame, order: Order) -> list[dict[str, Any]]:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return write_parts(order, batches)
 
-    from pyspark.sql.pandas.types import from_arrow_schema
+    with _told_plainly():
+        return [row.asDict() for row in frame.mapInArrow(task, from_arrow_schema(WRITTEN)).collect()]
 
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """Translates what goes wrong in tasks: their errors arrive as text inside Spark's."""
     try:
-        rows = frame.mapInArrow(task, from_arrow_schema(WRITTEN)).collect()
-    except PySparkException as error:
+        yield
+    except (PySparkException, StorageError) as error:
         if InvalidInputError.__name__ in str(error):
             raise InvalidInputError(f"the state frame cannot be saved: {_last_line(error)}") from error
+        if isinstance(error, StorageError):
+            raise
         raise StorageError(f"executors could not write the state: {_last_line(error)}") from error
-    return [row.asDict() for row in rows]
 
 
-def _last_line(error: PySparkException) -> str:
+def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if "Error" in line]
     return (named or lines)[-1]
 
 
-def _layouts(written: list[dict[str, Any]]) -> dict[Key, Layout]:
+def _only_once(layouts: Iterable[Layout]) -> dict[Key, Layout]:
     found: dict[Key, Layout] = {}
-    for row in written:
-        for layout in pickle.loads(row["layouts"]):  # from our own executors
-            key = layout.operator, layout.partition
-            if key in found:
-                raise InvalidInputError(
-                    f"partition {key[1]} of operator {key[0]!r} comes more than once in the state frame",
-                    expected="one row, or pieces numbered by `sequence`",
-                    found="several",
-                )
-            found[key] = layout
+    for layout in layouts:
+        key = layout.operator, layout.partition
+        if key in found:
+            raise InvalidInputError(
+                f"partition {key[1]} of operator {key[0]!r} comes more than once in the state frame",
+                expected="one row, or pieces numbered by `sequence`",
+                found="several",
+            )
+        found[key] = layout
     return found

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.errors import InvalidInputError, StorageError
+from tests.support.catalogs import ready_made
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +34,11 @@ def _loaded(frame: "DataFrame") -> dict[tuple[str, int], bytes]:
     return {(row["operator"], row["partition"]): bytes(row["payload"]) for row in frame.collect()}
 
 
-def test_executors_write_what_changed_and_read_it_back(spark: "SparkSession", tmp_path: Path) -> None:
-    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.soak)])
+def test_executors_write_what_changed_and_read_it_back(
+    spark: "SparkSession", tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made(engine, tmp_path / "catalog", request)()
     writer = catalog.writer("orders", state_policy=POLICY)
     with writer.checkpoint() as first:
         first.source("kafka", {"0": "1"})
@@ -62,6 +67,10 @@ def test_executors_write_what_changed_and_read_it_back(spark: "SparkSession", tm
         third.state_frame(orders.state(second.id).frame(spark, piece_bytes=10_000))
     assert {key: orders.state(third.id).read(*key) for key in changed} == changed
     assert orders.recover(dry_run=True).chosen_id == third.id
+    register_apply("append", lambda state, delta: state + delta)
+    with writer.checkpoint() as fourth:
+        fourth.state_delta("agg", b"more", apply="append", partition=1)
+    assert _loaded(orders.state(fourth.id).frame(spark)) == {("agg", 1): changed["agg", 1] + b"more"}
 
 
 def test_a_frame_that_is_none_leaves_nothing_visible(spark: "SparkSession", tmp_path: Path) -> None:

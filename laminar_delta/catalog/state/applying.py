@@ -7,7 +7,7 @@ last full state and the deltas since. A reader must know the function by the sam
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from laminar_delta.codec import StateSource
@@ -37,9 +37,16 @@ def register_apply(name: str, function: ApplyFunction) -> None:
         _functions[name] = function
 
 
-def is_known(name: str) -> bool:
-    """Whether this process knows the function."""
-    return name in _functions
+def known() -> dict[str, ApplyFunction]:
+    """The functions this process knows, to take along to others."""
+    with _lock:
+        return dict(_functions)
+
+
+def take(functions: Mapping[str, ApplyFunction]) -> None:
+    """Makes functions known that another process took along."""
+    with _lock:
+        _functions.update(functions)
 
 
 def apply_delta(name: str, state: bytes, delta: bytes) -> bytes:

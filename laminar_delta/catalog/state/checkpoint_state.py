@@ -120,14 +120,14 @@ class CheckpointState:
     def _pieces(self, layout: Layout) -> Iterator[bytes | memoryview]:
         if layout.apply is None:
             return stream(self.reading, self.owner, layout)
-        line = [*self._line(layout), layout]
+        line = [*self.line(layout), layout]
         state = b"".join(stream(self.reading, self.owner, line[0]))
         for delta in line[1:]:
             given = b"".join(stream(self.reading, self.owner, delta))
             state = apply_delta(str(delta.apply), state, given)
         return iter((state,))
 
-    def _line(self, layout: Layout) -> list[Layout]:
+    def line(self, layout: Layout) -> list[Layout]:
         """The layouts an application delta stands upon, in order. Raises `CorruptionError` when one is missing."""
         found: dict[tuple[int, str], Layout] = {}
         own = col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
@@ -156,7 +156,7 @@ class CheckpointState:
 
     def verify_one(self, layout: Layout, take: Callable[[memoryview], None] = lambda _: None) -> None:
         """Reads one state, and what it stands upon, keeping nothing; `take` sees each piece of it."""
-        for base in self._line(layout) if layout.apply is not None else ():
+        for base in self.line(layout):
             for _ in stream(self.reading, self.owner, base):
                 pass
         for piece in stream(self.reading, self.owner, layout):

@@ -5,7 +5,7 @@ A window asks each state table once for just the chunks it needs; the next one i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import or_
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.state.chunks import blocks_of, names_of
 from laminar_delta.catalog.tables import BY_NAME
-from laminar_delta.codec import StreamDigest, verify
+from laminar_delta.codec import StreamDigest, verify, xxh3_hex
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError
 
@@ -32,6 +32,33 @@ Place = tuple[str, int, str, int]
 """Where a chunk is: table, checkpoint, attempt, number."""
 
 
+CHUNK_COLUMNS = (
+    "checkpoint_id",
+    "attempt_id",
+    "operator",
+    "partition",
+    "chunk",
+    "raw_length",
+    "xxh3",
+    "names",
+    "data",
+)
+
+
+def put_together(layout: Layout, chunks: Iterable[Row]) -> bytes:
+    """A state from chunks of its stores, in any order and with others among them. Raises like `stream`."""
+    attempts = {(store.checkpoint_id, store.attempt_id) for store in layout.stores}
+    found = {
+        name: block
+        for row in chunks
+        if (row["checkpoint_id"], row["attempt_id"]) in attempts
+        for name, block in blocks_of(row, layout.block_bytes)
+    }
+    state = b"".join(_in_order(layout, 0, layout.names_from(0, layout.blocks), found))
+    _check_whole(layout, xxh3_hex(state))
+    return state
+
+
 def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryview]:
     """The blocks of a state in order.
 
@@ -48,9 +75,13 @@ def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryvi
         for block in window:
             digest.update(block)
             yield block
+    _check_whole(layout, digest.checksum)
+
+
+def _check_whole(layout: Layout, found: str) -> None:
     subject = f"state of operator {layout.operator!r} partition {layout.partition}"
     details = {"operator": layout.operator, "partition": layout.partition}
-    verify(subject, expected=layout.checksum, found=digest.checksum, details=details)
+    verify(subject, expected=layout.checksum, found=found, details=details)
 
 
 def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[memoryview]]:
@@ -131,8 +162,7 @@ def _rows(
     reading: Reading, pipeline: str, layout: Layout, places: set[Place] | None, *, with_data: bool
 ) -> Iterator[Row]:
     """Chunks of a state: all that its stores have, or those at the places wanted."""
-    columns = ["checkpoint_id", "attempt_id", "operator", "partition", "chunk", "raw_length", "xxh3", "names"]
-    columns += ["data"] if with_data else []
+    columns = CHUNK_COLUMNS if with_data else CHUNK_COLUMNS[:-1]
     for table in sorted({store.table for store in layout.stores}):
         attempts = {store.checkpoint_id: store.attempt_id for store in layout.stores if store.table == table}
         wanted = {place[1] for place in places if place[0] == table} if places is not None else attempts.keys()

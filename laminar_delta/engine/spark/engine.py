@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from laminar_delta.engine.arrow import canonical, cast_table, check_same_table, project
-from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+from laminar_delta.engine.base import Commit, Engine, HistoryEntry, Metadata
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S
 from laminar_delta.engine.local.log import check_all_entries, newest_entry
-from laminar_delta.engine.predicate import Dialect, Predicate, quote_name
+from laminar_delta.engine.predicate import Dialect, Literal, Predicate, quote_name
 from laminar_delta.engine.request import Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import Settled
 from laminar_delta.engine.spark import files, queries, settings
@@ -47,7 +47,7 @@ from laminar_delta.errors import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _FILE_BYTES = 64 << 20
 """About how much goes into one data file of an append; small appends make one."""
@@ -62,6 +62,7 @@ class SparkEngine(Engine):
     name: ClassVar[str] = "spark"
     persistent: ClassVar[bool] = True
     many_fences: ClassVar[bool] = False
+    beyond = frozenset({"append_frame", "frame"})
     dialect: ClassVar[Dialect] = SQL
 
     def __init__(
@@ -166,6 +167,33 @@ class SparkEngine(Engine):
     def _append(self, table: str, rows: pa.Table, made: Stamp) -> int:
         with reading(table):
             prepared = frame(self._own.main, rows).coalesce(1 + rows.nbytes // _FILE_BYTES)
+        return self._append_frame(table, prepared, made)
+
+    def append_frame(
+        self,
+        table: str,
+        rows: DataFrame,
+        *,
+        metadata: Metadata | None = None,
+        key: Mapping[str, Literal] | None = None,
+    ) -> Commit:
+        """Appends a frame of the user's own session as one commit: what executors make does not pass through the driver."""
+        made = stamp((), metadata)
+        settled = self._settlement(table, made, key).run(
+            lambda: Settled(self._append_frame(table, rows, made)), retry=True
+        )
+        return Commit(version=settled.version, commit_id=made.commit_id, replayed=settled.replayed)
+
+    def frame(
+        self, session: SparkSession, table: str, columns: Sequence[str], where: Predicate, version: int | None = None
+    ) -> DataFrame:
+        """Rows as a frame of the user's own session."""
+        names = ", ".join(quote_name(name, SQL) for name in columns)
+        at = "" if version is None else f" VERSION AS OF {version}"
+        with self._reading(table, version):
+            return session.sql(f"SELECT {names} FROM {self._places.reference(table)}{at} WHERE {where.sql(SQL)}")
+
+    def _append_frame(self, table: str, prepared: DataFrame, made: Stamp) -> int:
         with self._turn(table) as before:
             with committing(table, local=before is not None):
                 writer = prepared.writeTo(self._places.reference(table)).option("userMetadata", made.user_metadata)

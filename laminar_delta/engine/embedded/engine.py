@@ -40,7 +40,7 @@ from laminar_delta.engine.local.place import local_path
 from laminar_delta.engine.predicate import Dialect, Literal, Predicate, Side, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
-from laminar_delta.errors import FormatError, StorageError
+from laminar_delta.errors import ErrorCode, FormatError, StorageError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -308,8 +308,8 @@ class EmbeddedEngine(Engine):
         return [
             HistoryEntry(
                 version=entry["version"],
-                timestamp_ms=entry["timestamp"],
-                operation=entry["operation"],
+                timestamp_ms=_told(table, entry, "timestamp"),
+                operation=_told(table, entry, "operation"),
                 metadata=parse_user_metadata(entry.get("userMetadata")),
                 engine_info=entry.get("engineInfo"),
             )
@@ -462,6 +462,20 @@ def _schema_of(handle: DeltaTable) -> pa.Schema:
         return canonical(pa.schema(arrow))
     except (pa.ArrowException, TypeError) as error:
         raise FormatError(f"the columns of {handle.table_uri} cannot be read as Arrow: {error}") from error
+
+
+def _told(table: str, entry: Mapping[str, Any], name: str) -> Any:
+    """What a log entry says of its commit. Every engine writes it: one without has rotted."""
+    if name not in entry:
+        raise StorageError(
+            f"log entry {entry['version']} of table {table!r} does not tell its {name}",
+            code=ErrorCode.LOG_DAMAGED,
+            expected=name,
+            found=sorted(entry),
+            next_step="Bring the entry back from a backup.",
+            details={"table": table, "version": entry["version"]},
+        )
+    return entry[name]
 
 
 def _commit_properties(made: Stamp) -> CommitProperties:

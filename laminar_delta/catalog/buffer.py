@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, checksum, now
+from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, checksum
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
 from laminar_delta.model.ids import check_ordering_number, check_u64

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import RETENTION
@@ -136,7 +137,7 @@ def decide(
                 "decision_id": new_attempt_id(),
                 "reason": decision.reason,
                 "generation": generation,
-                "decided_at": dt.datetime.now(dt.timezone.utc),
+                "decided_at": now(),
                 "decided_by": owner,
             }
             for number, decision in enumerate(chosen, 1)

@@ -6,7 +6,6 @@ two tables where a zombie could do harm. It is complete when both stand; nothing
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import socket
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.positions import raise_head
 from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col, target
@@ -86,7 +86,7 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
 
 def release(engine: Engine, held: Generation) -> None:
     """Records that the holder let go of its own accord."""
-    row = {**_row(held.pipeline, held.number, held.owner, None), "released_at": _now()}
+    row = {**_row(held.pipeline, held.number, held.owner, None), "released_at": now()}
     merge = Merge(
         keys=("pipeline", "generation"),
         scope=target("pipeline").eq(held.pipeline),
@@ -141,11 +141,7 @@ def _row(pipeline: str, number: int, owner: str, reason: str | None) -> Row:
         "owner": owner,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "taken_at": _now(),
+        "taken_at": now(),
         "released_at": None,
         "reason": reason,
     }
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.timezone.utc)

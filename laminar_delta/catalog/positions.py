@@ -7,7 +7,6 @@ A takeover raises it, so that also statements without a transaction identifier, 
 
 from __future__ import annotations
 
-import datetime as dt
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col, source, target
 from laminar_delta.engine.request import Merge, WhenMatched
-from laminar_delta.errors import ConflictError, CorruptionError, FencedError
+from laminar_delta.errors import CorruptionError, FencedError
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ RESULT = "result"
 
 KEYS = ("pipeline", "kind", "source")
 """What a row is known by."""
-
-_TRIES = 100
-"""Takeovers lost to a session commit in a row before giving up: each means that the writer before got one in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +138,16 @@ def raise_head(engine: Engine, taken: Generation, metadata: Mapping[str, object]
     if taken.number > 1 and not _rows(Reading(engine), _head(taken.pipeline)):
         _check_never_made(engine, taken.pipeline)
     rows = pa.Table.from_pylist([row], schema=SOURCE_CHECKPOINTS.schema)
-    for _ in range(_TRIES):
+
+    def raise_once() -> bool:
+        # Lost to a session commit, the writer before got one in: it is fenced off all the same by the next try.
         try:
             made = engine.merge(SOURCE_CHECKPOINTS.name, rows, merge, fences=[taken.fence(0)], metadata=metadata)
         except FencedError:
             return False
-        except ConflictError as conflict:
-            last = conflict
-        else:
-            return made.version is not None
-    raise last
+        return made.version is not None
+
+    return again_after_conflicts(raise_once)
 
 
 def compare_and_set(pipeline: str, generation: int, ordinal: int) -> Merge:
@@ -176,11 +174,6 @@ def checksum(row: Row) -> int:
     config_hash = None if row["config_hash"] is None else int(row["config_hash"])
     said = (row["kind"], row["source"], row["sequence"], position, config_hash)
     return zlib.crc32("|".join("-" if part is None else str(part) for part in said).encode())
-
-
-def now() -> dt.datetime:
-    """For people: nothing is ordered by it."""
-    return dt.datetime.now(dt.timezone.utc)
 
 
 def _head(pipeline: str) -> Predicate:

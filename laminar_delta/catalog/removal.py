@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.batches import epochs_of_only
+from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.decisions import REMOVED, Decision, Standing, decide, standing
 from laminar_delta.catalog.needs import needed
+from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import (
     MANIFESTS,
@@ -24,7 +26,6 @@ from laminar_delta.catalog.tables import (
     STATE_BATCHES,
 )
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine, Metadata
@@ -43,7 +44,7 @@ _TRIES = 20
 
 def removable(reading: Reading, pipeline: str, seen: Standing, *, grace: dt.timedelta) -> list[int]:
     """The checkpoints whose time has come: retired for longer than `grace`, not pinned, needed by nobody."""
-    due = dt.datetime.now(dt.timezone.utc) - grace
+    due = now() - grace
     old = [number for number in sorted(seen.retired - seen.removed - seen.pinned) if seen.retired_at[number] <= due]
     if not old:
         return []
@@ -103,11 +104,4 @@ def batches(numbers: list[int]) -> Iterable[list[int]]:
 
 def delete_rows(engine: Engine, spec: TableSpec, where: Predicate, *, metadata: Metadata) -> None:
     """Deletes rows, again and again where others commit in between. Raises `ConflictError` when they never pause."""
-    for _ in range(_TRIES):
-        try:
-            engine.delete(spec.name, where, metadata=metadata)
-        except ConflictError as conflict:
-            last = conflict
-        else:
-            return
-    raise last
+    again_after_conflicts(lambda: engine.delete(spec.name, where, metadata=metadata), tries=_TRIES)

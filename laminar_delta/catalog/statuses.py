@@ -6,13 +6,13 @@ highest generation and ordinal counts, never the clock.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from laminar_delta.catalog.attempt import Attempt
+from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.tables import SINK_STATUSES
@@ -81,7 +81,7 @@ def append_statuses(
         "attempt_id": row["attempt_id"],
         "generation": held.number,
         "ordinal": ordinal,
-        "changed_at": dt.datetime.now(dt.timezone.utc),
+        "changed_at": now(),
         "changed_by": held.owner,
     }
     changes = [

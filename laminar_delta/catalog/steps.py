@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from laminar_delta.catalog.buffer import Buffer
-from laminar_delta.catalog.positions import RESULT, SOURCE, Positions, now
+from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.positions import RESULT, SOURCE, Positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import SESSION_STEPS
 from laminar_delta.engine.predicate import col

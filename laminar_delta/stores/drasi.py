@@ -216,7 +216,7 @@ class SourceCheckpointStore:
             except FencedError:
                 raise
             except ConflictError as conflict:
-                # Nothing was read that the step could depend on.
+                # Nothing was read that the step could depend on. What the step itself refuses is no race, and not tried again.
                 last = conflict
         raise last
 

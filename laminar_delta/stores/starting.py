@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from laminar_delta.errors import ConflictError, ErrorCode, FencedError, InvalidInputError, NotFoundError
+from laminar_delta.catalog.patience import again_after_conflicts
+from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.model.ids import check_u64
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.sessions import Session
     from laminar_delta.model.source_checkpoint import SourceCheckpoint
-
-_TRIES = 100
-"""Races lost in a row before giving up: each means that another session committed."""
 
 
 class RecoveryPolicy(str, Enum):
@@ -141,14 +139,9 @@ def after_gap(
 
 def _committed(begin: Callable[[], Session], decide: Callable[[Session], StartUp]) -> StartUp:
     """Decides in a session and commits it; decides again when another session came first."""
-    for _ in range(_TRIES):
-        try:
-            with begin() as session:
-                decided = decide(session)
-        except FencedError:
-            raise
-        except ConflictError as conflict:
-            last = conflict
-        else:
-            return decided
-    raise last
+
+    def once() -> StartUp:
+        with begin() as session:
+            return decide(session)
+
+    return again_after_conflicts(once)

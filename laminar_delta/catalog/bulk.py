@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import Attempt, stage_all_offsets
+from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.state.staging import stage_all_state
-from laminar_delta.errors import CommitUnknownError, InvalidInputError
+from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.writer import Writer
@@ -49,7 +50,7 @@ def save_all(writer: Writer, saves: Sequence[BulkSave], *, reason: str | None = 
         raise InvalidInputError("several checkpoints of one save have the same id", expected="each id once")
     writer.settle()
     attempts = [Attempt.new(writer.held, save.manifest.checkpoint_id) for save in saves]
-    try:
+    with given_up_on_failure([(writer.committer, attempt) for attempt in attempts]):
         offsets = stage_all_offsets(
             writer.engine, [(attempt, save.manifest) for attempt, save in zip(attempts, saves, strict=True)]
         )
@@ -60,9 +61,3 @@ def save_all(writer: Writer, saves: Sequence[BulkSave], *, reason: str | None = 
         )
         parts = [[*own, *state.parts] for own, state in zip(offsets, states, strict=True)]
         return writer.committer.commit_all(list(zip(attempts, saves, parts, strict=True)), reason=reason)
-    except CommitUnknownError:
-        raise
-    except Exception:
-        for attempt in attempts:
-            writer.abort(attempt)
-        raise

@@ -95,7 +95,7 @@ class Committer:
             birth = self.prepare(attempt, staged, lineage=lineage, external_id=external_id)
             if isinstance(birth, Saved):
                 return birth
-            with self.outcome_noted(birth):
+            with self.outcome_noted([attempt]):
                 made = self._engine.append(
                     MANIFESTS.name,
                     birth.row,
@@ -134,7 +134,7 @@ class Committer:
             )
             highest = max(attempts, key=lambda attempt: attempt.checkpoint_id)
             birth = Birth(attempt=highest, row=rows, fence=self.held.fence(self._ordinal))
-            with self.outcome_noted(birth):
+            with self.outcome_noted(attempts):
                 made = self._engine.append(
                     MANIFESTS.name,
                     rows,
@@ -194,23 +194,32 @@ class Committer:
         return Birth(attempt=attempt, row=row, fence=self.held.fence(self._ordinal))
 
     @contextmanager
-    def outcome_noted(self, birth: Birth) -> Iterator[None]:
-        """Within: the commit. Takes note when nobody knows what became of it, and names the successor when there is one."""
+    def outcome_noted(self, attempts: Sequence[Attempt]) -> Iterator[None]:
+        """Within: their commit. Takes note when nobody knows what became of it, and names the successor when there is one."""
         try:
             yield
         except FencedError:
             self.check_held()
             raise
         except CommitUnknownError:
-            self._doubt(birth)
+            self.doubt(attempts)
             raise
         except Exception:
             raise
         except BaseException:
-            # An interrupt between the commit and its answer.
-            self._interrupted.add(birth.attempt.attempt_id)
-            self._doubt(birth)
+            self.interrupted(attempts)
             raise
+
+    def doubt(self, attempts: Sequence[Attempt]) -> None:
+        """Their ids may be taken now: the next save looks, once nothing can come any more."""
+        self._in_doubt = True
+        for attempt in attempts:
+            self._numbers.note(attempt.checkpoint_id)
+
+    def interrupted(self, attempts: Sequence[Attempt]) -> None:
+        """The same after an interrupt between a commit and its answer: they are not given up before it is settled."""
+        self._interrupted.update(attempt.attempt_id for attempt in attempts)
+        self.doubt(attempts)
 
     def born(self, birth: Birth, made: Commit) -> Saved:
         """The answer, after the commit."""
@@ -254,7 +263,15 @@ class Committer:
             )
         return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
 
-    def _doubt(self, birth: Birth) -> None:
-        """Its id may be taken now: the next save looks, once nothing can come any more."""
-        self._in_doubt = True
-        self._numbers.note(birth.attempt.checkpoint_id)
+
+@contextmanager
+def given_up_on_failure(attempts: Sequence[tuple[Committer, Attempt]]) -> Iterator[None]:
+    """Within: staging and the commit. When it fails the attempts are given up, unless they may yet turn out committed."""
+    try:
+        yield
+    except CommitUnknownError:
+        raise
+    except BaseException:
+        for committer, attempt in attempts:
+            committer.abort(attempt)
+        raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
+from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.saving import with_state
 from laminar_delta.catalog.staged import Birth, Saved, Staged
 from laminar_delta.catalog.state.chunks import Measured
@@ -73,15 +74,9 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
             turns.enter_context(save.writer.committer.turn())
         members = [_begin(save) for save in saves]
         going = [member for member in members if member.answer is None]
-        try:
+        with given_up_on_failure([(member.save.writer.committer, member.attempt) for member in going]):
             _stage(engine, going)
             _commit(engine, going)
-        except CommitUnknownError:
-            raise
-        except Exception:
-            for member in going:
-                member.save.writer.abort(member.attempt)
-            raise
         for member in going:
             _look_after(member)
     return [_answer(member) for member in members]
@@ -154,6 +149,12 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
         except CommitUnknownError as error:
             for member in going:
                 member.answer = _told(member, error)
+        except Exception:
+            raise
+        except BaseException:
+            for member in going:
+                member.save.writer.committer.interrupted([member.attempt])
+            raise
         else:
             for member in going:
                 assert member.birth is not None
@@ -187,9 +188,8 @@ def _names(error: FencedError) -> set[object]:
 
 def _told(member: _Member, error: LaminarDeltaError) -> LaminarDeltaError:
     """The error as this pipeline's writer would have raised it, taken note of in the same way."""
-    assert member.birth is not None
     try:
-        with member.save.writer.committer.outcome_noted(member.birth):
+        with member.save.writer.committer.outcome_noted([member.attempt]):
             raise error
     except LaminarDeltaError as told:
         return told

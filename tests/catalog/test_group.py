@@ -1,16 +1,23 @@
 """Group commit: many pipelines, few commits, each told its own."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.staged import Saved
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.engine.base import Engine
 from laminar_delta.engine.predicate import col
+from laminar_delta.engine.request import Stamp
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, StorageError
 from laminar_delta.model.manifest import CheckpointManifest, ConnectorCheckpoint
+from tests.support.catalogs import QUICK_ENGINES, ready_made
 from tests.support.faults import failing_appends, unheard_appends
 
 
@@ -71,9 +78,37 @@ def test_who_was_taken_over_is_told_and_the_rest_commit(catalog: ld.Catalog) -> 
     successor.save(_manifest(1, "b"))
 
 
-def test_a_lost_answer_is_in_doubt_for_all_until_settled(catalog: ld.Catalog) -> None:
-    if not catalog.engine.many_fences:
-        pytest.skip("one by one, as tested for single saves")
+def _interrupting(engine: Engine) -> Callable[..., int]:
+    real = engine._append
+
+    def interrupted(table: str, rows: pa.Table, made: Stamp) -> int:
+        version = real(table, rows, made)
+        if table == MANIFESTS.name:
+            raise KeyboardInterrupt
+        return version
+
+    return interrupted
+
+
+@pytest.mark.parametrize("engine", QUICK_ENGINES)
+def test_an_interrupt_around_the_shared_commit_is_neither_success_nor_failure(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made(engine, tmp_path / "catalog", request)()
+    writers = [catalog.writer(f"p{number}") for number in range(2)]
+    saves = [Save(writer, _manifest(1, "a")) for writer in writers]
+    with patch.object(catalog.engine, "_append", _interrupting(catalog.engine)), pytest.raises(KeyboardInterrupt):
+        catalog.save_together(saves)
+    assert [writer.aborted for writer in writers] == [frozenset(), frozenset()]
+    assert all(isinstance(answer, Saved) and answer.replayed for answer in catalog.save_together(saves))
+    assert catalog.engine.read(MANIFESTS.name).num_rows == 2
+
+
+@pytest.mark.parametrize("engine", QUICK_ENGINES)
+def test_a_lost_answer_is_in_doubt_for_all_until_settled(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made(engine, tmp_path / "catalog", request)()
     writers = [catalog.writer(f"p{number}") for number in range(2)]
     saves = [Save(writer, _manifest(1, "a")) for writer in writers]
     with unheard_appends(catalog.engine, MANIFESTS.name):

@@ -13,7 +13,7 @@ from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceRepo
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.tables import MANIFESTS, TABLES
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, TABLES
 from laminar_delta.catalog.views import VIEWS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError
@@ -54,6 +54,14 @@ class Catalog:
         if versions is None:
             assert timestamp_ms is not None
             versions = {spec.name: self.engine.version_at(spec.name, timestamp_ms) for spec in TABLES}
+        unknown = sorted(versions.keys() - BY_NAME.keys())
+        if unknown:
+            raise InvalidInputError(
+                f"the catalog has no table {unknown[0]!r}",
+                expected=sorted(BY_NAME),
+                found=unknown,
+                next_step=f"There are: {', '.join(sorted(BY_NAME))}.",
+            )
         return Catalog(self.engine, dict(versions))
 
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:

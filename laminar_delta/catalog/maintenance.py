@@ -50,8 +50,15 @@ class MaintenancePolicy:
     """How long such files stay; at least the healing window, which is the default."""
 
     def __post_init__(self) -> None:
-        if self.grace < dt.timedelta(0):
-            raise InvalidInputError("the grace period is negative", expected="0 or more", found=self.grace)
+        given: dict[str, object] = {"grace": self.grace, "vacuum_after": self.vacuum_after}
+        for name, value in given.items():
+            if value is not None and (not isinstance(value, dt.timedelta) or value < dt.timedelta(0)):
+                raise InvalidInputError(
+                    f"{name} is {value!r}",
+                    expected="a timedelta, not below 0",
+                    found=value,
+                    next_step="Give a timedelta, such as datetime.timedelta(days=1).",
+                )
         if self.compact_after < 1:
             raise InvalidInputError("compact_after is too small", expected="1 or more", found=self.compact_after)
 

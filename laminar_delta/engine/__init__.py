@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.errors import InvalidInputError
@@ -31,9 +32,24 @@ def open_engine(name: str, location: str, **options: Any) -> Engine:
         NotInstalledError: The engine's extra is not installed.
     """
     if name not in ENGINES:
-        raise InvalidInputError(f"there is no engine {name!r}", expected=sorted(ENGINES), found=name)
+        raise InvalidInputError(
+            f"there is no engine {name!r}",
+            expected=sorted(ENGINES),
+            found=name,
+            next_step=f"Choose one of: {', '.join(sorted(ENGINES))}.",
+        )
     module, _, attribute = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), attribute)(location, **options)
+    kind: type[Engine] = getattr(import_module(module), attribute)
+    known = [found.name for found in signature(kind).parameters.values() if found.kind is found.KEYWORD_ONLY]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise InvalidInputError(
+            f"the {name} engine has no option {unknown[0]!r}",
+            expected=known,
+            found=unknown,
+            next_step=f"It takes: {', '.join(known)}.",
+        )
+    engine: Engine = kind(location, **options)  # type: ignore[call-arg]  # each has a constructor of its own
     return engine
 
 

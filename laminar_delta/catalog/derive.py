@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, load_manifest
 from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.healing import as_saved, find_row, healed, highest_epoch
+from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import Lineage
 from laminar_delta.catalog.validation import examine
@@ -129,14 +129,12 @@ def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:
 
 
 def _usable_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
-    row = find_row(reading, pipeline, checkpoint_id)
-    seen = standing(reading, pipeline)
-    if row is None or checkpoint_id in seen.retired:
+    row = committed_row(reading, pipeline, checkpoint_id)
+    if checkpoint_id in standing(reading, pipeline).retired:
         raise NotFoundError(
-            f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}"
-            + (" (it is retired)" if checkpoint_id in seen.retired else ""),
+            f"checkpoint {checkpoint_id} of pipeline {pipeline!r} is retired",
             expected=checkpoint_id,
-            next_step="See `list` for those there are; a retired one can be restored first.",
+            next_step="Restore it first.",
         )
     return row
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.attempt import births
+from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS
@@ -84,14 +85,36 @@ def find_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
     Raises:
         CorruptionError: It was committed, and its row is nowhere to be had.
     """
+    return _current(reading, pipeline, checkpoint_id) or _earlier(reading, pipeline, checkpoint_id)
+
+
+def committed_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
+    """The same; a checkpoint that was never committed, or was removed, is `NotFoundError`."""
+    row = _current(reading, pipeline, checkpoint_id)
+    if row is None and checkpoint_id not in standing(reading, pipeline).removed:
+        row = _earlier(reading, pipeline, checkpoint_id)
+    if row is None:
+        raise NotFoundError(
+            f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}",
+            expected=checkpoint_id,
+            next_step="See `list` for those there are; it may never have been committed, or have been removed.",
+        )
+    return row
+
+
+def _current(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
+    """The row as it is, if it is the one that was committed."""
+    where = col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id)
     try:
-        rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id))
+        rows = reading.rows(MANIFESTS, where=where)
     except (StorageError, CorruptionError) as error:
         raise_unless_damage(error)
-        rows = []
-    intact = next((row for row in rows if is_intact(row)), None)
-    if intact is not None:
-        return intact
+        return None
+    return next((row for row in rows if is_intact(row)), None)
+
+
+def _earlier(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
+    """The row as the log tells of it."""
     found = find_rows(reading, pipeline)
     lost = next((lost for lost in found.lost if lost.checkpoint_id == checkpoint_id and lost.row is None), None)
     if lost is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
 from laminar_delta.catalog.diff import CheckpointDiff, diff_checkpoints
-from laminar_delta.catalog.healing import find_row
+from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
 from laminar_delta.catalog.orphans import Orphan, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
@@ -48,7 +48,7 @@ class Pipeline:
         return load_manifest(self.reading, manifest_row(self.reading, self.name, found[-1].checkpoint_id))
 
     def get(self, checkpoint_id: int) -> CheckpointManifest:
-        """One checkpoint's manifest with the current statuses of its sinks. Raises `NotFoundError`."""
+        """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`."""
         return load_manifest(self.reading, self._visible(checkpoint_id))
 
     def _visible(self, checkpoint_id: int) -> Row:
@@ -68,9 +68,8 @@ class Pipeline:
             heal: Read rows that were deleted or overwritten since as they were saved, as far back as the log reaches: every
                 checkpoint that `recover` chooses can be read. Otherwise as they are now, or `CorruptionError`.
         """
-        row = find_row(self.reading, self.name, checkpoint_id) if heal else None
-        row = row or manifest_row(self.reading, self.name, checkpoint_id)
-        return CheckpointState(self.reading, row, heal)
+        find = committed_row if heal else manifest_row
+        return CheckpointState(self.reading, find(self.reading, self.name, checkpoint_id), heal)
 
     def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
         """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""

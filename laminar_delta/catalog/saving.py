@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import Attempt, Part, stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
-from laminar_delta.catalog.checkpoints import manifest_row
-from laminar_delta.catalog.committing import Committer
-from laminar_delta.catalog.healing import find_row
+from laminar_delta.catalog.committing import Committer, given_up_on_failure
+from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.recovery import FailedSinks, resume
 from laminar_delta.catalog.staged import Saved, Staged
@@ -26,7 +25,7 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.errors import CommitUnknownError, ConflictError, SessionStateError
+from laminar_delta.errors import ConflictError, SessionStateError
 from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -171,13 +170,8 @@ class SavingWriter:
     def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
         """A fresh attempt, given up when the block fails; unless its commit may yet turn out to have happened."""
         attempt = Attempt.new(self.held, checkpoint_id)
-        try:
+        with given_up_on_failure([(self.committer, attempt)]):
             yield attempt
-        except CommitUnknownError:
-            raise
-        except BaseException:
-            self.abort(attempt)
-            raise
 
     def abort(self, attempt: Attempt) -> None:
         """Gives up an attempt for good: this writer, the only one who could, will not commit it any more."""
@@ -271,9 +265,7 @@ class SavingWriter:
         self._check_open()
         self.check_held()
         # As recovery finds it: also when its row was deleted or overwritten since.
-        row = find_row(self.reading, self.pipeline, checkpoint_id) or manifest_row(
-            self.reading, self.pipeline, checkpoint_id
-        )
+        row = committed_row(self.reading, self.pipeline, checkpoint_id)
         with self._statuses:
             self._status_ordinal += 1
             ordinal = self._status_ordinal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from laminar_delta.catalog.checkpoints import child_rows
+from laminar_delta.catalog.checkpoints import child_rows, saved_children
 from laminar_delta.catalog.healing import as_saved
 from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.state.applying import apply_delta
@@ -78,7 +78,7 @@ class CheckpointState:
             return iter((inline,))
         try:
             layout = self._layout(operator, partition)
-        except (CorruptionError, StorageError, NotFoundError) as damage:
+        except (CorruptionError, StorageError) as damage:
             if not self.heal:
                 raise
             return self._as_saved(damage).pieces(operator, partition, tell=tell)
@@ -88,6 +88,9 @@ class CheckpointState:
     def _layout(self, operator: str, partition: int) -> Layout:
         found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
         if not found:
+            for table in STATE_TABLES:
+                # Rows that were lost are damage, and no answer to whether there is such a state.
+                saved_children(self.reading, self.row, table)
             raise NotFoundError(
                 f"checkpoint {self.row['checkpoint_id']} has no state of operator {operator!r} partition {partition}",
                 expected=(operator, partition),

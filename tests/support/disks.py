@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import laminar_delta as ld
+from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.model.report import RecoveryReport
 from laminar_delta.testing.invariants import assert_goes_on, assert_sound, holdings
@@ -61,12 +62,12 @@ def fill_up(place: Path) -> Iterator[dict[str, Any]]:
     writer = catalog.writer(PIPELINE)
     save(writer)
     ballast = disk / "ballast"
-    for free in FREE_KIB:
+    for free, action in [*((free, save) for free in FREE_KIB), *((free, save_offsets) for free in FREE_KIB[:3])]:
         before = holdings(catalog)[PIPELINE]["manifests"]
         room = os.statvfs(disk)
         with ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail * room.f_frsize - free * 1024))
-        outcome = tried(lambda: save(writer))
+        outcome = tried(partial(action, writer))
         ballast.unlink()
         after = holdings(catalog)[PIPELINE]["manifests"]
         lost = {key: value for key, value in before.items() if after.get(key) != value}
@@ -74,6 +75,13 @@ def fill_up(place: Path) -> Iterator[dict[str, Any]]:
         yield {"free": "again", **tried(lambda: save(writer))}
     assert_goes_on(catalog, PIPELINE)
     assert_sound(catalog)
+
+
+def save_offsets(writer: Writer) -> int:
+    """A save without state: its sources are all it stages."""
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": str(cp.id)})
+    return cp.id
 
 
 def refuse_writes(place: Path) -> Iterator[dict[str, Any]]:

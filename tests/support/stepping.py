@@ -92,16 +92,22 @@ def stopped(
     """
     side = Side(work)
     seen = 0
+    inside = False
 
     def cut(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal seen
-        if not side.is_current or (table is not None and args[0] != table):
+        nonlocal seen, inside
+        # What a call makes of the engine itself is part of it, under the lock it holds: nobody can come in between there.
+        if inside or not side.is_current or (table is not None and args[0] != table):
             return real(*args, **kwargs)
         seen += 1
         here = seen == nth
         if here and not after:
             side.stop_here()
-        answer = real(*args, **kwargs)
+        inside = True
+        try:
+            answer = real(*args, **kwargs)
+        finally:
+            inside = False
         if here and after:
             side.stop_here()
         return answer

@@ -18,7 +18,8 @@ from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_row
 from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
 from laminar_delta.catalog.removal import removable, remove_retired
-from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, TABLES
+from laminar_delta.catalog.steps import remove_steps
+from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, SESSION_STEPS, TABLES
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 
@@ -69,6 +70,8 @@ class MaintenanceReport:
 
     removed: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Per pipeline the checkpoints whose rows were deleted."""
+    steps: dict[str, int] = field(default_factory=dict)
+    """Per pipeline how many staged steps were deleted that no session commits any more."""
     compacted: dict[str, int] = field(default_factory=dict)
     """Per table how many commits were compacted."""
     vacuumed: dict[str, int] = field(default_factory=dict)
@@ -102,12 +105,18 @@ def maintain(
     if policy.vacuum:
         _check_copies(engine)
     report = MaintenanceReport(dry_run=dry_run)
-    for pipeline in _decided_on(engine):
+    for pipeline in _named_in(engine, RETENTION):
         tell(f"removing what was retired: pipeline {pipeline}")
         with _putting_off(report, pipeline):
             numbers = _remove(engine, pipeline, policy, owner, dry_run=dry_run)
             if numbers:
                 report.removed[pipeline] = numbers
+    for pipeline in _named_in(engine, SESSION_STEPS):
+        tell(f"removing steps of sessions that ended: pipeline {pipeline}")
+        with _putting_off(report, pipeline):
+            steps = remove_steps(engine, pipeline, owner=owner, dry_run=dry_run)
+            if steps:
+                report.steps[pipeline] = steps
     for spec in TABLES:
         tell(f"compacting: table {spec.name}")
         with _putting_off(report, spec.name):
@@ -150,8 +159,9 @@ def _commits_since_compaction(engine: Engine, spec: TableSpec) -> int:
     return count
 
 
-def _decided_on(engine: Engine) -> list[str]:
-    return sorted({row["pipeline"] for row in Reading(engine).rows(RETENTION, columns=["pipeline"])})
+def _named_in(engine: Engine, spec: TableSpec) -> list[str]:
+    """The pipelines that a table has rows of."""
+    return sorted({row["pipeline"] for row in Reading(engine).rows(spec, columns=["pipeline"])})
 
 
 @contextmanager
@@ -196,7 +206,7 @@ def _interval(table: str, name: str, properties: Mapping[str, str]) -> dt.timede
 def _check_copies(engine: Engine) -> None:
     """Refuses when what is pinned, or the newest, is whole only in an earlier version: VACUUM takes those one day."""
     reading = Reading(engine)
-    for pipeline in sorted({row["pipeline"] for row in reading.rows(MANIFESTS, columns=["pipeline"])}):
+    for pipeline in _named_in(engine, MANIFESTS):
         seen = standing(reading, pipeline)
         visible = heads(reading, pipeline)
         for number in sorted(seen.pinned | ({visible[-1].checkpoint_id} if visible else set())):

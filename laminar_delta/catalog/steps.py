@@ -15,7 +15,7 @@ the highest. The statements in `laminar_delta/sql` follow the same rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from laminar_delta.catalog.buffer import Buffer
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.positions import RESULT, SOURCE, Positions
+from laminar_delta.catalog.positions import RESULT, SOURCE, Positions, read_positions
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.session_commit import session_history
 from laminar_delta.catalog.tables import SESSION_STEPS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError
@@ -135,25 +136,22 @@ def read_steps(engine: Engine, token: SessionToken) -> pa.Table:
     return engine.read(SESSION_STEPS.name, columns=list(_COLUMNS), where=where)
 
 
-def remove_steps(engine: Engine, pipeline: str, *, below: int, sessions: Iterable[str], owner: str) -> int:
-    """Removes steps that no session commits any more. How many rows.
+def remove_steps(engine: Engine, pipeline: str, *, owner: str, dry_run: bool = False) -> int:
+    """Removes the steps of a pipeline that no session commits any more. How many rows. No generation is needed, no clock asked.
 
-    Args:
-        engine: Where.
-        pipeline: Whose.
-        below: Sessions of generations below this one are fenced off for good.
-        sessions: Of the others, those that ended.
-        owner: Who, for the audit.
+    A session commits under the generation of the head row or not at all, so those of earlier ones are fenced off for good; of
+    that generation's own only the committed ones are done with.
     """
+    now = read_positions(Reading(engine), pipeline)
+    done = {record.session_id for record in session_history(engine, pipeline)} | {now.session_id}
     found = Reading(engine).rows(
         SESSION_STEPS, where=col("pipeline").eq(pipeline), columns=["session_id", "generation"]
     )
-    ended = set(sessions)
-    dead = {row["session_id"] for row in found if row["generation"] < below or row["session_id"] in ended}
-    if not dead:
-        return 0
-    where = col("pipeline").eq(pipeline) & col("session_id").is_in(sorted(dead))
-    metadata = {"operation": "remove-steps", "pipeline": pipeline, "sessions": len(dead), "owner": owner}
+    dead = [row["session_id"] for row in found if row["generation"] < now.generation or row["session_id"] in done]
+    if not dead or dry_run:
+        return len(dead)
+    where = col("pipeline").eq(pipeline) & col("session_id").is_in(sorted(set(dead)))
+    metadata = {"operation": "remove-steps", "pipeline": pipeline, "sessions": len(set(dead)), "owner": owner}
     return engine.delete(SESSION_STEPS.name, where, metadata=metadata).deleted or 0
 
 

@@ -97,12 +97,12 @@ class SourceCheckpointStore:
         return write_steps(self._catalog.engine, token, rows, owner=self._owner)
 
     def remove_steps(self) -> int:
-        """Removes staged steps that no session needs any more: those of earlier generations, and committed ones. How many."""
-        held = self._hold()
-        committed = {record.session_id for record in self.history()}
-        return remove_steps(
-            self._catalog.engine, self._pipeline, below=held.number, sessions=committed, owner=self._owner
-        )
+        """Removes staged steps that no session needs any more: those of earlier generations, and committed ones. How many.
+
+        Takes the generation first, so whatever was staged under an earlier one goes; `Catalog.maintain` takes none.
+        """
+        self._hold()
+        return remove_steps(self._catalog.engine, self._pipeline, owner=self._owner)
 
     # -- Drasi's methods ----------------------------------------------------------------------------------------------
 

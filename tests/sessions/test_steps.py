@@ -148,6 +148,24 @@ def test_steps_that_no_session_takes_any_more_are_removed(
         open_one.take_steps()
 
 
+def test_maintenance_removes_steps_of_sessions_that_ended(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
+) -> None:
+    def removed(*, dry_run: bool = False) -> int:
+        return catalog.maintain(ld.MaintenancePolicy(vacuum=False), dry_run=dry_run).steps.get(pipeline, 0)
+
+    with store.session() as done:
+        store.stage_steps(done.token, [{"source": "done", "sequence": 1}])
+        done.take_steps()
+    waiting = store.session().token
+    store.stage_steps(waiting, [{"source": "waiting", "sequence": 1}, {"source": "waiting too", "sequence": 1}])
+    assert removed(dry_run=True) == 1
+    assert removed() == 1
+    assert removed() == 0, "what is staged for a session that may still commit stays"
+    open_store().stage_checkpoint("kafka", 1)
+    assert removed() == 2, "fenced off: it never commits"
+
+
 def test_positions_as_they_were_at_any_time(
     store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
 ) -> None:

@@ -1,0 +1,104 @@
+"""Reading through Spark: rows, frames, history, and queries of users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from laminar_delta.engine.arrow import cast_table, project
+from laminar_delta.engine.base import HistoryEntry
+from laminar_delta.engine.predicate import Predicate, quote_name
+from laminar_delta.engine.request import parse_user_metadata
+from laminar_delta.engine.spark import queries, settings
+from laminar_delta.engine.spark.ddl import SQL
+from laminar_delta.engine.spark.faults import reading
+from laminar_delta.engine.spark.stream import has_binary, stream
+from laminar_delta.engine.spark.tables import SparkTables
+from laminar_delta.engine.sql import placed, spelled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkReader(SparkTables):
+    """What can be asked of the tables."""
+
+    def scan(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Predicate | None = None,
+        version: int | None = None,
+        streamed: bool = False,
+    ) -> pa.RecordBatchReader:
+        """See `Engine.scan`."""
+        self._newest(table)
+        schema = project(self.schema(table), columns, table)
+        names = ", ".join(quote_name(name, SQL) for name in schema.names)
+        query = f"SELECT {names} FROM {self._places.reference(table)}"
+        if version is not None:
+            query += f" VERSION AS OF {version}"
+        if where is not None:
+            query += f" WHERE {where.sql(SQL)}"
+        session = self._own.blobs if streamed and has_binary(schema) else self._own.main
+        with self._reading(table, version):
+            found = session.sql(query)
+            if not streamed:
+                return cast_table(found.toArrow(), schema).to_reader()
+        return stream(found, schema, lambda: self._reading(table, version))
+
+    def _query(
+        self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
+    ) -> pa.Table:
+        sources = {}
+        for name, version in tables.items():
+            self._newest(name)
+            sources[name] = self._places.reference(name) + ("" if version is None else f" VERSION AS OF {version}")
+        with self._own.borrowed(settings.QUERIES) as session:
+            for name, version in tables.items():
+                with self._reading(name, version):
+                    session.sql(f"SELECT * FROM {sources[name]}").createOrReplaceTempView(name)
+            try:
+                return queries.answer(session, sql, list(tables), views, known)
+            finally:
+                queries.forget(session, [*tables, *views])
+
+    def create_views(self, views: Mapping[str, str], *, tables: Sequence[str]) -> None:
+        """See `Engine.create_views`."""
+        if not self.by_name:
+            super().create_views(views, tables=tables)
+        places = {name: self._places.reference(name) for name in (*views, *tables)}
+        with self._own.borrowed(settings.QUERIES) as session:
+            for name, body in views.items():
+                text = placed(spelled(body, SQL), places)
+                with reading(name):
+                    session.sql(f"CREATE OR REPLACE VIEW {places[name]} AS {text}").collect()
+
+    def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
+        """See `Engine.history`."""
+        self._newest(table)
+        query = f"DESCRIBE HISTORY {self._places.reference(table)}" + (f" LIMIT {limit}" if limit is not None else "")
+        columns = ("version", "timestamp", "operation", "userMetadata", "engineInfo")
+        with self._reading(table):
+            entries = self._own.main.sql(query).select(*columns).toArrow().to_pylist()
+        return [
+            HistoryEntry(
+                version=entry["version"],
+                timestamp_ms=round(entry["timestamp"].timestamp() * 1000),
+                operation=entry["operation"],
+                metadata=parse_user_metadata(entry["userMetadata"]),
+                engine_info=entry["engineInfo"],
+            )
+            for entry in entries
+        ]
+
+    def frame(
+        self, session: SparkSession, table: str, columns: Sequence[str], where: Predicate, version: int | None = None
+    ) -> DataFrame:
+        """Rows as a frame of the user's own session."""
+        names = ", ".join(quote_name(name, SQL) for name in columns)
+        at = "" if version is None else f" VERSION AS OF {version}"
+        with self._reading(table, version):
+            return session.sql(f"SELECT {names} FROM {self._places.reference(table)}{at} WHERE {where.sql(SQL)}")

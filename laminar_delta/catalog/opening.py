@@ -80,8 +80,8 @@ def _check_unused(engine: Engine) -> None:
 
 def _check(engine: Engine) -> None:
     stored = engine.properties(MANIFESTS.name)
-    format_version = int(stored.get(FORMAT_PROPERTY, "0"))
-    if format_version != FORMAT_VERSION:
+    format_version = stored.get(FORMAT_PROPERTY)
+    if format_version != str(FORMAT_VERSION):
         raise FormatError(
             f"the catalog at {engine.location!r} has format {format_version}, this version reads {FORMAT_VERSION}",
             expected=FORMAT_VERSION,

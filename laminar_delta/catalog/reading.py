@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, ErrorCode, LaminarDeltaError, NotFoundError, StorageError
+from laminar_delta.errors import (
+    CorruptionError,
+    ErrorCode,
+    InvalidInputError,
+    LaminarDeltaError,
+    NotFoundError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -38,12 +46,17 @@ class Reading:
     ) -> list[Row]:
         """The rows for which `where` holds, as dictionaries."""
         version = self.versions.get(spec.name)
-        return self.engine.read(spec.name, columns=columns, where=where, version=version).to_pylist()
+        with _of_the_format(spec):
+            # Columns by name: a log whose schema has rotted must not pass for a table without some.
+            found = self.engine.read(spec.name, columns=columns or spec.schema.names, where=where, version=version)
+        return found.to_pylist()
 
     def stream(self, spec: TableSpec, *, where: Predicate, columns: Sequence[str]) -> Iterator[Row]:
         """Like `rows`, one by one: for rows that together do not fit into memory."""
         version = self.versions.get(spec.name)
-        for batch in self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True):
+        with _of_the_format(spec):
+            scanned = self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True)
+        for batch in scanned:
             yield from batch.to_pylist()
 
     def rows_despite_rot(
@@ -113,6 +126,22 @@ class Reading:
             together.setdefault(self.stored_at.get((table, number)), []).append(number)
         for version, found in together.items():
             yield self if version is None else self.with_version(table, version), found
+
+
+@contextmanager
+def _of_the_format(spec: TableSpec) -> Iterator[None]:
+    """What is asked of a table here is what its format has, so a table that cannot give it has changed."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise StorageError(
+            f"table {spec.name!r} is not as its format says: {error.message}",
+            code=ErrorCode.LOG_DAMAGED,
+            expected=spec.schema.names,
+            found=error.expected,
+            next_step="Bring the log of the table back from a backup.",
+            details={"table": spec.name},
+        ) from error
 
 
 def owned_by(row: Row, spec: TableSpec) -> Predicate:

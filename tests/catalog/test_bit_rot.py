@@ -90,6 +90,22 @@ def test_a_missing_data_file_is_survived(tmp_path: Path, table: str) -> None:
         path.write_bytes(whole)
 
 
+@pytest.mark.parametrize(
+    ("table", "name"), [("manifests", b"content_digest"), ("source_offsets", b"watermark"), ("retention", b"decision")]
+)
+def test_a_column_renamed_in_the_log_is_damage_of_that_table(tmp_path: Path, table: str, name: bytes) -> None:
+    place = tmp_path / "catalog"
+    with ld.open_catalog(str(place)).writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"}, watermark=7)
+    first = place / table / "_delta_log" / f"{0:020}.json"
+    whole = first.read_bytes()
+    assert name in whole
+    first.write_bytes(whole.replace(name, name[:-1] + b"~"))
+    assert table in _recover(place)
+    first.write_bytes(whole)
+    assert _recover(place) == "used 1"
+
+
 def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_path: Path) -> None:
     import shutil
 

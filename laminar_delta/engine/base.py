@@ -70,6 +70,16 @@ class HistoryEntry:
     engine_info: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSize:
+    """How much the files of one partition take, in the newest version."""
+
+    partition: Mapping[str, object]
+    """Column to value; empty for a table without partitions."""
+    files: int
+    size_bytes: int
+
+
 class Engine(ABC):
     """A place with Delta tables. Safe to share between threads; never used across a fork."""
 
@@ -318,6 +328,10 @@ class Engine(ABC):
             found=entries[-1].timestamp_ms if entries else None,
             next_step="Ask for a later time: the log before it has been cleaned or never existed.",
         )
+
+    @abstractmethod
+    def sizes(self, table: str) -> list[PartitionSize]:
+        """The files and bytes that the newest version consists of, by partition, in no order; no row is read for it."""
 
     # -- maintenance --------------------------------------------------------------------------------------------------
 

@@ -28,9 +28,10 @@ from deltalake import (
 )
 
 from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
-from laminar_delta.engine.base import Commit, Engine, HistoryEntry, Metadata
+from laminar_delta.engine.base import Commit, Engine, HistoryEntry, Metadata, PartitionSize
 from laminar_delta.engine.deltars import datafusion, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
+from laminar_delta.engine.deltars.sizes import partition_sizes
 from laminar_delta.engine.embedded import payloads
 from laminar_delta.engine.embedded.merging import add_clauses, merge_condition
 from laminar_delta.engine.local import durability
@@ -315,6 +316,12 @@ class EmbeddedEngine(Engine):
             )
             for entry in entries
         ]
+
+    def sizes(self, table: str) -> list[PartitionSize]:
+        """See `Engine.sizes`."""
+        handle = self._open(table)
+        with reading(table):
+            return partition_sizes(handle)
 
     # -- maintenance --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from laminar_delta.engine.arrow import canonical, check_same_table, project
-from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+from laminar_delta.engine.base import Engine, HistoryEntry, Metadata, PartitionSize
 from laminar_delta.engine.memory.merge import merge_rows
 from laminar_delta.engine.memory.table import Change, MemoryTable, Version
 from laminar_delta.engine.predicate import Dialect, Predicate
@@ -167,6 +167,23 @@ class MemoryEngine(Engine):
         """See `Engine.history`."""
         versions = self._table(table).versions
         return [versions[number].entry for number in sorted(versions, reverse=True)[:limit]]
+
+    def sizes(self, table: str) -> list[PartitionSize]:
+        """See `Engine.sizes`. A fragment counts as a file of each partition it has rows of."""
+        found = self._table(table)
+        names = list(found.spec.partition_by)
+        totals: dict[tuple[object, ...], tuple[int, int]] = {}
+        for number in found.newest.fragments:
+            rows = found.rows(number)
+            keys = list(zip(*(rows.column(name).to_pylist() for name in names), strict=True)) or [()] * rows.num_rows
+            for key in set(keys):
+                own = rows.filter(pa.array([other == key for other in keys], pa.bool_()))
+                files, size = totals.get(key, (0, 0))
+                totals[key] = files + 1, size + own.combine_chunks().nbytes
+        return [
+            PartitionSize(partition=dict(zip(names, key, strict=True)), files=files, size_bytes=size)
+            for key, (files, size) in totals.items()
+        ]
 
     # -- maintenance --------------------------------------------------------------------------------------------------
 

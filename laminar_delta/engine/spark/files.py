@@ -12,9 +12,10 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from laminar_delta.engine.base import HistoryEntry
+from laminar_delta.engine.base import HistoryEntry, PartitionSize
 from laminar_delta.engine.deltars import upkeep
 from laminar_delta.engine.deltars.faults import reading
+from laminar_delta.engine.deltars.sizes import partition_sizes
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.log import LOG_DIRECTORY, actions_of, check_newest_entry, newest_entry
 from laminar_delta.engine.request import COMMIT_KEY, FENCES_KEY, Stamp, parse_user_metadata
@@ -31,6 +32,12 @@ def check_newest(table: str, directory: Path) -> int:
             f"there is no table {table!r} at {directory}", found=str(directory), next_step="Create the catalog first."
         )
     return found
+
+
+def sizes(table: str, directory: Path) -> list[PartitionSize]:
+    """See `Engine.sizes`."""
+    with reading(table):
+        return partition_sizes(DeltaTable(str(directory)))
 
 
 def find_commit(directory: Path, made: Stamp, after: int) -> int | None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from laminar_delta.engine.arrow import cast_table, project
-from laminar_delta.engine.base import HistoryEntry
+from laminar_delta.engine.base import HistoryEntry, PartitionSize
+from laminar_delta.engine.deltars.sizes import summed
 from laminar_delta.engine.predicate import Predicate, quote_name
 from laminar_delta.engine.request import parse_user_metadata
-from laminar_delta.engine.spark import queries, settings
+from laminar_delta.engine.spark import files, queries, settings
 from laminar_delta.engine.spark.ddl import SQL
 from laminar_delta.engine.spark.faults import reading
 from laminar_delta.engine.spark.stream import has_binary, stream
@@ -93,6 +94,20 @@ class SparkReader(SparkTables):
             )
             for entry in entries
         ]
+
+    def sizes(self, table: str) -> list[PartitionSize]:
+        """See `Engine.sizes`."""
+        self._newest(table)
+        directory = self._places.directory(table)
+        if directory is not None:
+            return files.sizes(table, directory)
+        with self._reading(table):
+            names = list(self._places.detail(table)["partitionColumns"])
+            columns = [f"{quote_name(name, SQL)} AS p{number}" for number, name in enumerate(names)]
+            # Distinct by the file: its metadata stands beside each of its rows.
+            chosen = ", ".join([*columns, "_metadata.file_path AS path", "_metadata.file_size AS size"])
+            rows = self._own.main.sql(f"SELECT DISTINCT {chosen} FROM {self._places.reference(table)}").collect()
+        return summed(({name: row[f"p{number}"] for number, name in enumerate(names)}, row["size"]) for row in rows)
 
     def frame(
         self, session: SparkSession, table: str, columns: Sequence[str], where: Predicate, version: int | None = None

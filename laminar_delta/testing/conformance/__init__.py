@@ -17,11 +17,14 @@ from laminar_delta.testing.conformance.processes import Processes
 from laminar_delta.testing.conformance.queries import Queries
 from laminar_delta.testing.conformance.races import Races
 from laminar_delta.testing.conformance.round_trips import RoundTrips
+from laminar_delta.testing.conformance.sizes import Sizes
 from laminar_delta.testing.conformance.upkeep import Upkeep
 from laminar_delta.testing.conformance.versions import Versions
 
 
-class EngineConformance(RoundTrips, Filters, Queries, Versions, Fences, Merges, Races, Answers, Histories, Upkeep):
+class EngineConformance(
+    RoundTrips, Filters, Queries, Versions, Fences, Merges, Races, Answers, Histories, Upkeep, Sizes
+):
     """Everything every engine must do."""
 
 

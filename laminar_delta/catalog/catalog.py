@@ -10,10 +10,12 @@ from laminar_delta.catalog import generations
 from laminar_delta.catalog.audit import AuditEntry, audit
 from laminar_delta.catalog.group import Save, save_together
 from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress, maintain
+from laminar_delta.catalog.overview import PipelineOverview, overviews
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, TABLES
+from laminar_delta.catalog.usage import CatalogUsage, usage
 from laminar_delta.catalog.views import VIEWS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError
@@ -82,6 +84,16 @@ class Catalog:
         # whatever is opened later has those of every checkpoint in it.
         at = self.versions or {MANIFESTS.name: self.engine.version(MANIFESTS.name)}
         return self.engine.query(query, tables={**tables, **at}, views=VIEWS)
+
+    def overview(self, pipelines: Sequence[str] | None = None) -> list[PipelineOverview]:
+        """Where every pipeline stands, by name; or those named. One look at the tables, however many there are."""
+        chosen = None if pipelines is None else [validate_pipeline_name(name) for name in pipelines]
+        return overviews(self.reading, chosen)
+
+    def usage(self) -> CatalogUsage:
+        """What the catalog's files take as it is: per pipeline what is live, pinned, reclaimable, and per table."""
+        self._check_now("measured")
+        return usage(self.reading)
 
     def create_views(self) -> None:
         """Creates or replaces the views in the schema of a catalog given by name: `SELECT * FROM <schema>.checkpoints`.

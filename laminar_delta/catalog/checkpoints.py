@@ -63,7 +63,7 @@ def heads(reading: Reading, pipeline: str) -> list[CheckpointHead]:
     return [head for head in found if head.checkpoint_id not in gone]
 
 
-def all_heads(reading: Reading, where: Predicate) -> list[CheckpointHead]:
+def all_heads(reading: Reading, where: Predicate | None) -> list[CheckpointHead]:
     """All checkpoints that have a row, retired or not, ascending by pipeline and id."""
     rows = reading.rows(MANIFESTS, where=where, columns=_HEAD_COLUMNS)
     return sorted((CheckpointHead(**row) for row in rows), key=lambda head: (head.pipeline, head.checkpoint_id))

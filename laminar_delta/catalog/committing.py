@@ -6,6 +6,7 @@ given up can be removed; an attempt whose outcome is unknown is settled before a
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from laminar_delta.catalog.rows import SaveContext
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.rows import Lineage
     from laminar_delta.engine.base import Commit, Engine
     from laminar_delta.model.manifest import CheckpointManifest
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class Committer:
@@ -224,6 +229,19 @@ class Committer:
     def born(self, birth: Birth, made: Commit) -> Saved:
         """The answer, after the commit."""
         self._numbers.note(birth.attempt.checkpoint_id)
+        log_event(
+            _LOG,
+            logging.INFO,
+            Event.CHECKPOINT_COMMITTED,
+            "checkpoint %d of pipeline %s committed",
+            birth.attempt.checkpoint_id,
+            self.held.pipeline,
+            pipeline=self.held.pipeline,
+            checkpoint_id=birth.attempt.checkpoint_id,
+            attempt_id=birth.attempt.attempt_id,
+            generation=self.held.number,
+            version=made.version,
+        )
         return Saved(checkpoint_id=birth.attempt.checkpoint_id, version=made.version, replayed=made.replayed)
 
     def check_held(self) -> None:

@@ -28,6 +28,7 @@ from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.resume import ResumeReport, Resumption, is_delivered
 from laminar_delta.catalog.sinks import ExactlyOnceSink, Observe, SinkEpoch, Sinks, Step, attempt, raised
 from laminar_delta.errors import CommitUnknownError, FencedError, InvalidInputError, SessionStateError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -183,7 +184,18 @@ class Coordinator:
             if outcome.success:
                 self._ready, self._unsettled = True, None
             else:
-                _LOG.warning("checkpoint %d: %s", outcome.checkpoint_id, outcome.error, exc_info=outcome.cause)
+                log_event(
+                    _LOG,
+                    logging.WARNING,
+                    Event.CHECKPOINT_FAILED,
+                    "checkpoint %d: %s",
+                    outcome.checkpoint_id,
+                    outcome.error,
+                    cause=outcome.cause,
+                    pipeline=self._writer.pipeline,
+                    checkpoint_id=outcome.checkpoint_id,
+                    error=outcome.error,
+                )
             return outcome
 
     def _deliver(self, builder: CheckpointBuilder, epoch: SinkEpoch, outcome: CheckpointOutcome) -> CheckpointOutcome:

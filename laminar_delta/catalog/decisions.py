@@ -11,6 +11,7 @@ void, because its successor may be going on from exactly there.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,11 +25,15 @@ from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Fence
 from laminar_delta.errors import ConflictError, FencedError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
+    from laminar_delta.engine.predicate import Predicate
+
+_LOG = logging.getLogger(__name__)
 
 RETIRED = "retired"
 RESTORED = "restored"
@@ -76,9 +81,24 @@ def standing(reading: Reading, pipeline: str) -> Standing:
     Raises:
         CorruptionError: A decision is not the one that was made, and no earlier version of the table has it.
     """
-    rows = reading.rows_despite_rot(
-        RETENTION, where=col("pipeline").eq(pipeline), exact=True, intact=lambda row: digest_of(row) == row["digest"]
+    return _replayed(_intact_rows(reading, col("pipeline").eq(pipeline)))
+
+
+def standings(reading: Reading) -> dict[str, Standing]:
+    """The same for all pipelines on which anything was decided, read at once."""
+    together: dict[str, list[Row]] = {}
+    for row in _intact_rows(reading, None):
+        together.setdefault(row["pipeline"], []).append(row)
+    return {pipeline: _replayed(rows) for pipeline, rows in together.items()}
+
+
+def _intact_rows(reading: Reading, where: Predicate | None) -> list[Row]:
+    return reading.rows_despite_rot(
+        RETENTION, where=where, exact=True, intact=lambda row: digest_of(row) == row["digest"]
     )
+
+
+def _replayed(rows: list[Row]) -> Standing:
     marks: dict[str, set[int]] = {RETIRED: set(), PINNED: set(), ABANDONED: set(), REMOVED: set()}
     retired_at: dict[int, dt.datetime] = {}
     resumed_by = 0
@@ -161,5 +181,17 @@ def decide(
             )
         except FencedError:
             continue
+        log_event(
+            _LOG,
+            logging.INFO,
+            Event.RETENTION_DECIDED,
+            "decided on %d checkpoints of pipeline %s",
+            len(chosen),
+            pipeline,
+            pipeline=pipeline,
+            decisions=metadata["decisions"],
+            owner=owner,
+            generation=generation,
+        )
         return chosen
     raise ConflictError(f"pipeline {pipeline!r}: lost {_TRIES} races for the next decision in a row")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.checkpoints import heads, load_manifest
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
+from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import Lineage
 from laminar_delta.catalog.validation import examine
@@ -53,6 +54,18 @@ class Derivation:
 
     manifest: CheckpointManifest
     lineage: Lineage
+
+    def told(self, checkpoint_id: int, *, dry_run: bool) -> Derived:
+        """What the caller is told of it."""
+        return Derived(
+            checkpoint_id=checkpoint_id,
+            how=self.lineage.how,
+            from_pipeline=self.lineage.from_pipeline,
+            from_id=self.lineage.from_id,
+            over_id=self.lineage.over_id,
+            manifest=self.manifest,
+            dry_run=dry_run,
+        )
 
 
 def plan_derivation(
@@ -105,6 +118,61 @@ def plan_derivation(
         children=tuple(child for child in row["children"] if child["table"] in STATE_TABLES),
     )
     return Derivation(manifest=manifest, lineage=lineage)
+
+
+def preview(
+    reading: Reading,
+    pipeline: str,
+    *,
+    how: str,
+    reason: str,
+    from_pipeline: str | None = None,
+    from_id: int | None = None,
+    edits: OffsetEdits | None = None,
+    accept_undelivered: bool = False,
+) -> Derived:
+    """What a derivation would come to, looked up without a generation: a running writer is not disturbed by the question.
+
+    Args:
+        reading: Where.
+        pipeline: Whose checkpoint it would be.
+        how: `REWIND`, `FORK`, `EDIT` or `UNDO`.
+        reason: Why.
+        from_pipeline: Whose checkpoint it would be made from; the same pipeline's by default.
+        from_id: Which; the newest by default, for `UNDO` what it goes back to.
+        edits: For `EDIT`.
+        accept_undelivered: Also from one that its sinks did not get.
+    """
+    origin = from_pipeline or pipeline
+    if how == UNDO:
+        # What was the newest then is what it goes back to, delivered or not: undoing changes nothing else.
+        (_, from_id), accept_undelivered = undone_by(reading, pipeline), True
+    number = CheckpointNumbers(reading, pipeline).next
+    chosen = newest_id(reading, origin) if from_id is None else from_id
+    planned = plan_derivation(
+        reading,
+        pipeline,
+        number,
+        how=how,
+        from_pipeline=origin,
+        from_id=chosen,
+        reason=reason,
+        edits=edits,
+        accept_undelivered=accept_undelivered,
+    )
+    return planned.told(number, dry_run=True)
+
+
+def newest_id(reading: Reading, pipeline: str) -> int:
+    """The newest visible checkpoint. Raises `NotFoundError` without one."""
+    visible = heads(reading, pipeline)
+    if not visible:
+        raise NotFoundError(
+            f"pipeline {pipeline!r} has no checkpoint to derive from",
+            expected="a checkpoint",
+            next_step="Check the name; see `catalog.pipelines()` for those there are.",
+        )
+    return visible[-1].checkpoint_id
 
 
 def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:

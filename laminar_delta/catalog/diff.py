@@ -114,8 +114,7 @@ def diff_checkpoints(reading: Reading, before: Row, after: Row) -> CheckpointDif
     """The difference between the checkpoints of two rows of `manifests`."""
     old, new = load_manifest(reading, before), load_manifest(reading, after)
     changes = [
-        *_connectors(SOURCE, old.source_offsets, new.source_offsets),
-        *_connectors(TABLE, old.table_offsets, new.table_offsets),
+        *offset_changes(old, new),
         *_watermarks(old, new),
         *_sinks(old, new),
         *_operators(_States.of(reading, before, old), _States.of(reading, after, new)),
@@ -129,6 +128,12 @@ def diff_checkpoints(reading: Reading, before: Row, after: Row) -> CheckpointDif
         after=after["checkpoint_id"],
         changes=tuple(changes),
     )
+
+
+def offset_changes(old: CheckpointManifest, new: CheckpointManifest) -> Iterator[Change]:
+    """Where two manifests differ in their sources and reference tables."""
+    yield from _connectors(SOURCE, old.source_offsets, new.source_offsets)
+    yield from _connectors(TABLE, old.table_offsets, new.table_offsets)
 
 
 def _connectors(

@@ -6,6 +6,7 @@ two tables where a zombie could do harm. It is complete when both stand; nothing
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Fence, Merge, WhenMatched
 from laminar_delta.errors import ConflictError, FencedError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
+
+_LOG = logging.getLogger(__name__)
 
 ORDINALS = 2**32
 """Commits a generation has room for: a fence's version is `generation * ORDINALS + ordinal`."""
@@ -80,6 +84,20 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
         if _claim(engine, pipeline, number, owner, reason):
             taken = Generation(pipeline=pipeline, number=number, owner=owner)
             _raise_fences(engine, taken, reason)
+            log_event(
+                _LOG,
+                logging.INFO,
+                Event.WRITER_TAKEN,
+                "generation %d of pipeline %s taken by %s",
+                number,
+                pipeline,
+                owner,
+                pipeline=pipeline,
+                generation=number,
+                owner=owner,
+                reason=reason,
+                taken_from=None if holder is None or holder["released_at"] is not None else holder["owner"],
+            )
             return taken
     raise ConflictError(f"pipeline {pipeline!r}: lost {_TRIES} races for the next generation in a row")
 
@@ -95,6 +113,17 @@ def release(engine: Engine, held: Generation) -> None:
     )
     metadata = {"operation": "release", "pipeline": held.pipeline, "generation": held.number, "owner": held.owner}
     engine.merge(WRITERS.name, pa.Table.from_pylist([row], schema=WRITERS.schema), merge, metadata=metadata)
+    log_event(
+        _LOG,
+        logging.INFO,
+        Event.WRITER_RELEASED,
+        "generation %d of pipeline %s let go",
+        held.number,
+        held.pipeline,
+        pipeline=held.pipeline,
+        generation=held.number,
+        owner=held.owner,
+    )
 
 
 def check_held(engine: Engine, held: Generation) -> None:

@@ -7,10 +7,11 @@ healing and `as_of` reach as far back as before. Where it would not be so, it re
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, manifest_row
@@ -22,10 +23,13 @@ from laminar_delta.catalog.steps import remove_steps
 from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, SESSION_STEPS, TABLES
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.request import TableSpec
+
+_LOG = logging.getLogger(__name__)
 
 DEFAULT_GRACE = dt.timedelta(days=1)
 """How long a retired checkpoint can be restored for certain."""
@@ -133,6 +137,8 @@ def maintain(
             files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run)
             if files:
                 report.vacuumed[spec.name] = len(files)
+    if not dry_run:
+        log_event(_LOG, logging.INFO, Event.MAINTENANCE_DONE, "maintenance done", **asdict(report), owner=owner)
     return report
 
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.catalog import Catalog
-from laminar_delta.catalog.tables import FORMAT_PROPERTY, FORMAT_VERSION, MANIFESTS, TABLES
+from laminar_delta.catalog.formats import UpgradePlan, check_format, plan_upgrade, upgrade
+from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.engine import open_engine
 from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -38,19 +40,16 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
         ConflictError: Another engine commits to this catalog.
         FormatError: The catalog has another format, or its fences could expire.
     """
-    name = engine or ("spark" if _SCHEMA_NAME.fullmatch(location) else "embedded")
+    name = engine or engine_for(location)
     opened = open_engine(name, location, **options)
     is_new = not opened.exists(MANIFESTS.name)
     if is_new:
         if not create:
-            raise NotFoundError(
-                f"there is no catalog at {location!r}",
-                expected=location,
-                next_step="Check the location, or let it be made.",
-            )
+            _check_there(opened)
         _check_unused(opened)
         for spec in TABLES:
             opened.create(replace(spec, properties={**spec.properties, ENGINE_PROPERTY: name}))
+        log_event(_LOG, logging.INFO, Event.CATALOG_CREATED, "made a catalog for the %s engine", name, engine=name)
     _check(opened)
     catalog = Catalog(opened)
     if is_new and opened.by_name:
@@ -58,12 +57,53 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
     return catalog
 
 
+def engine_for(location: str) -> str:
+    """The engine that commits to a new catalog at a location."""
+    return "spark" if _SCHEMA_NAME.fullmatch(location) else "embedded"
+
+
+def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool = False, **options: Any) -> UpgradePlan:
+    """Takes a catalog that `open_catalog` refuses as too old to the format of this code. Stop its writers first.
+
+    Args:
+        location: Where it is.
+        engine: Which engine commits to it; by default what the location says.
+        dry_run: Only tell what would be done.
+        **options: What the engine takes.
+
+    Raises:
+        FormatError: It is newer than this code, which formats never go back to.
+        NotFoundError: There is no catalog.
+    """
+    opened = open_engine(engine or engine_for(location), location, **options)
+    _check_there(opened)
+    check_engine(opened)
+    return plan_upgrade(opened) if dry_run else upgrade(opened)
+
+
+def _check_there(engine: Engine) -> None:
+    if not engine.exists(MANIFESTS.name):
+        raise NotFoundError(
+            f"there is no catalog at {engine.location!r}",
+            expected=engine.location,
+            next_step="Check the location, or let it be made.",
+        )
+
+
 def _add_views(catalog: Catalog) -> None:
     """Adds the views for people. Not every catalog of Spark's holds views, and none of ours needs them."""
     try:
         catalog.create_views()
     except LaminarDeltaError as error:
-        _LOG.warning("the catalog %s has no views: %s", catalog.engine.location, error)
+        log_event(
+            _LOG,
+            logging.WARNING,
+            Event.VIEWS_MISSING,
+            "the catalog %s has no views: %s",
+            catalog.engine.location,
+            error,
+            error=str(error),
+        )
 
 
 def _check_unused(engine: Engine) -> None:
@@ -79,15 +119,13 @@ def _check_unused(engine: Engine) -> None:
 
 
 def _check(engine: Engine) -> None:
+    check_format(engine)
+    check_engine(engine)
+
+
+def check_engine(engine: Engine) -> None:
+    """Refuses an engine that is not the one that commits to the catalog, and a catalog whose fences could expire."""
     stored = engine.properties(MANIFESTS.name)
-    format_version = stored.get(FORMAT_PROPERTY)
-    if format_version != str(FORMAT_VERSION):
-        raise FormatError(
-            f"the catalog at {engine.location!r} has format {format_version}, this version reads {FORMAT_VERSION}",
-            expected=FORMAT_VERSION,
-            found=format_version,
-            next_step="Use a laminar_delta that knows this format.",
-        )
     owner = stored.get(ENGINE_PROPERTY)
     if owner != engine.name:
         raise ConflictError(

@@ -8,7 +8,8 @@ are removed. Cleaning is safe beside running saves, needs no generation, and can
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,13 @@ from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.removal import delete_rows
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.request import TableSpec
+
+_LOG = logging.getLogger(__name__)
 
 CHILD_TABLES = (SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS)
 """Where attempts stage."""
@@ -59,20 +63,51 @@ def remove_orphans(engine: Engine, pipeline: str, *, owner: str, aborted: Collec
     if newest is None:
         return ()
     _fence_off(engine, Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"]), owner)
-    # Read in this order: what is committed by now is all that older generations ever will have.
-    committed = _committed(engine, pipeline)
     removed: set[Orphan] = set()
-    for spec in CHILD_TABLES:
-        found = [
-            orphan
-            for orphan in _attempts(engine, spec, pipeline)
-            if orphan.attempt_id not in committed
-            and (orphan.generation < newest["generation"] or orphan.attempt_id in aborted)
-        ]
+    for spec, found in _orphans(engine, pipeline, newest["generation"], aborted):
         for start in range(0, len(found), ATTEMPTS_PER_DELETE):
             _delete(engine, spec, pipeline, found[start : start + ATTEMPTS_PER_DELETE], owner)
         removed.update(found)
+    if removed:
+        log_event(
+            _LOG,
+            logging.INFO,
+            Event.ORPHANS_REMOVED,
+            "removed what %d attempts of pipeline %s left behind",
+            len(removed),
+            pipeline,
+            pipeline=pipeline,
+            attempts=sorted(orphan.attempt_id for orphan in removed),
+            owner=owner,
+        )
     return tuple(sorted(removed))
+
+
+def find_orphans(engine: Engine, pipeline: str) -> tuple[Orphan, ...]:
+    """What `remove_orphans` would remove as things are; nothing is fenced off or removed for a look."""
+    newest = generations.current(engine, pipeline)
+    if newest is None:
+        return ()
+    told = _orphans(engine, pipeline, newest["generation"], ())
+    return tuple(sorted({orphan for _, found in told for orphan in found}))
+
+
+def _orphans(
+    engine: Engine, pipeline: str, generation: int, aborted: Collection[str]
+) -> Iterator[tuple[TableSpec, list[Orphan]]]:
+    """Per table the attempts that never commit, once the fence of `generation` stands."""
+    # Read in this order: what is committed by now is all that older generations ever will have.
+    committed = _committed(engine, pipeline)
+    for spec in CHILD_TABLES:
+        yield (
+            spec,
+            [
+                orphan
+                for orphan in _attempts(engine, spec, pipeline)
+                if orphan.attempt_id not in committed
+                and (orphan.generation < generation or orphan.attempt_id in aborted)
+            ],
+        )
 
 
 def _fence_off(engine: Engine, newest: Generation, owner: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import datetime as dt
 import getpass
 import os
 from collections.abc import Collection
@@ -10,23 +12,28 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.derive import Derived, OffsetEdits, preview
+from laminar_delta.catalog.describing import CheckpointDescription, describe
 from laminar_delta.catalog.diff import CheckpointDiff, diff_checkpoints
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
-from laminar_delta.catalog.orphans import Orphan, remove_orphans
+from laminar_delta.catalog.orphans import Orphan, find_orphans, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.catalog.tables import RECOVERIES
+from laminar_delta.catalog.timeline import Happening, timeline
 from laminar_delta.catalog.validation import examine
+from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model.findings import ValidationResult
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.model.manifest import now_ms
+from laminar_delta.model.report import RecoveryReport
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.model.manifest import CheckpointManifest
-    from laminar_delta.model.report import RecoveryReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,62 @@ class Pipeline:
         if not found:
             return None
         return load_manifest(self.reading, manifest_row(self.reading, self.name, found[-1].checkpoint_id))
+
+    def at(self, moment: dt.datetime) -> CheckpointManifest | None:
+        """The manifest of the newest visible checkpoint that was saved by then, by its own time; None before the first."""
+        limit = moment.timestamp() * 1000
+        found = [head for head in self.list() if head.timestamp_ms <= limit]
+        return None if not found else self.get(found[-1].checkpoint_id)
+
+    def describe(self, checkpoint_id: int) -> CheckpointDescription:
+        """One checkpoint with everything there is to say of it, retired or not. Raises `NotFoundError`."""
+        return describe(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
+
+    def timeline(self) -> builtins.list[Happening]:
+        """Everything that happened to the pipeline, oldest first: saves, deliveries, decisions, recoveries, takeovers."""
+        return timeline(self.reading, self.name)
+
+    def recoveries(self) -> builtins.list[RecoveryReport]:
+        """The recoveries that are on record, newest first: what each chose, what it passed over and why."""
+        rows = self.reading.rows(RECOVERIES, where=col("pipeline").eq(self.name), columns=["started_at", "report"])
+        rows.sort(key=lambda row: row["started_at"], reverse=True)
+        return [RecoveryReport.from_json(row["report"]) for row in rows]
+
+    def preview(
+        self,
+        how: str,
+        checkpoint_id: int | None = None,
+        *,
+        reason: str,
+        from_pipeline: str | None = None,
+        edits: OffsetEdits | None = None,
+        accept_undelivered: bool = False,
+    ) -> Derived:
+        """What rewinding, forking, editing offsets or undoing would come to. No generation is taken for the question.
+
+        Args:
+            how: `rewind`, `fork`, `edit` or `undo`.
+            checkpoint_id: From which checkpoint; the newest by default.
+            reason: Why.
+            from_pipeline: For a fork: whose checkpoint.
+            edits: For an edit: per source the partitions and their new offsets.
+            accept_undelivered: Also from one that its sinks did not get.
+        """
+        origin = None if from_pipeline is None else validate_pipeline_name(from_pipeline)
+        return preview(
+            self.reading,
+            self.name,
+            how=how,
+            reason=reason,
+            from_pipeline=origin,
+            from_id=checkpoint_id,
+            edits=edits,
+            accept_undelivered=accept_undelivered,
+        )
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """What `remove_orphans` would remove as things are."""
+        return find_orphans(self.reading.engine, self.name)
 
     def get(self, checkpoint_id: int) -> CheckpointManifest:
         """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`."""

@@ -6,6 +6,7 @@ heals what someone deleted or overwrote later. A table that cannot be read is an
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, StorageError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.ids import new_attempt_id
 from laminar_delta.model.manifest import now_ms
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
 
+
+_LOG = logging.getLogger(__name__)
+
+UNDELIVERED_REASON = "undelivered: "
+ABANDONED_REASON = "abandoned: "
+"""How the reasons begin for which a checkpoint that may be whole is passed over; any other names damage."""
 
 _TRIES = 20
 """Choices made anew because the one before was abandoned or retired meanwhile."""
@@ -73,7 +81,7 @@ class Walk:
                 self._skip(row, row["lost"], [])
                 continue
             if row["checkpoint_id"] in decided.abandoned:
-                self._skip(row, "abandoned: a later recovery passed over it", [])
+                self._skip(row, f"{ABANDONED_REASON}a later recovery passed over it", [])
                 continue
             chosen = self._use(row)
             if chosen is not None:
@@ -134,7 +142,7 @@ class Walk:
             reading = pinned
         undelivered = self._undelivered(row)
         if undelivered:
-            self._skip(row, f"undelivered: {undelivered}", findings)
+            self._skip(row, f"{UNDELIVERED_REASON}{undelivered}", findings)
             return None
         return load_manifest(reading, row)
 
@@ -161,6 +169,11 @@ class Walk:
         self.skipped.append(
             SkippedCheckpoint(checkpoint_id=row["checkpoint_id"], reason=reason, findings=tuple(findings))
         )
+
+
+def names_damage(reason: str) -> bool:
+    """Whether a checkpoint was passed over because it is damaged, by the reason a report gives."""
+    return not reason.startswith((UNDELIVERED_REASON, ABANDONED_REASON))
 
 
 def resume(
@@ -223,6 +236,7 @@ def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | N
 
 def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
     """Keeps a report as a row; the answer says that it is kept, or why it is not: recovery needs no right to write."""
+    _log(report)
     kept = replace(report, stored=True)
     row = {
         "pipeline": kept.pipeline,
@@ -247,3 +261,22 @@ def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
     except StorageError as error:
         return replace(report, notes=(*report.notes, f"this report is not stored: {error.message}"))
     return kept
+
+
+def _log(report: RecoveryReport) -> None:
+    passed = [{"checkpoint_id": skipped.checkpoint_id, "reason": skipped.reason} for skipped in report.skipped]
+    log_event(
+        _LOG,
+        logging.WARNING if passed or report.healed else logging.INFO,
+        Event.RECOVERY_DONE,
+        "recovery of pipeline %s chose %s and passed over %d",
+        report.pipeline,
+        report.chosen_id,
+        len(passed),
+        pipeline=report.pipeline,
+        chosen_id=report.chosen_id,
+        examined=report.examined,
+        skipped=passed,
+        healed=len(report.healed),
+        generation=report.generation,
+    )

@@ -6,6 +6,7 @@ highest generation and ordinal counts, never the clock.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,26 +18,38 @@ from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.tables import SINK_STATUSES
 from laminar_delta.errors import CorruptionError, NotFoundError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.status import SinkCommitKind, SinkCommitStatus
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.engine.base import Engine
+    from laminar_delta.engine.predicate import Predicate
+
+_LOG = logging.getLogger(__name__)
 
 
 def current_statuses(reading: Reading, row: Row) -> dict[str, SinkCommitStatus]:
     """The status of each exactly-once sink of a checkpoint: as saved, unless changed since."""
-    statuses = {sink["name"]: _status(sink) for sink in row["sinks"] if sink["status"] is not None}
-    if not row["sinks"]:
-        return statuses
-    changes = reading.rows_despite_rot(
+    changes = intact_changes(reading, owned_by(row, SINK_STATUSES)) if row["sinks"] else []
+    return combined_statuses(row, changes)
+
+
+def intact_changes(reading: Reading, where: Predicate | None = None) -> list[Row]:
+    """The status changes for which `where` holds."""
+    return reading.rows_despite_rot(
         SINK_STATUSES,
-        where=owned_by(row, SINK_STATUSES),
+        where=where,
         # A change that is missed leaves a sink Pending, which makes recovery fall back: never the other way round.
         exact=False,
         intact=lambda change: digest_of(change) == change["digest"],
     )
+
+
+def combined_statuses(row: Row, changes: Iterable[Row]) -> dict[str, SinkCommitStatus]:
+    """The status of each exactly-once sink of a checkpoint, from its manifest row and all changes since."""
+    statuses = {sink["name"]: _status(sink) for sink in row["sinks"] if sink["status"] is not None}
     delivered = {sink: status for sink, status in statuses.items() if status.is_committed}
     return {**statuses, **derived_statuses(changes), **delivered}
 
@@ -101,6 +114,22 @@ def append_statuses(
         pa.Table.from_pylist(rows, schema=SINK_STATUSES.schema),
         metadata=attempt.metadata("status"),
     )
+    for name, status in statuses.items():
+        log_event(
+            _LOG,
+            logging.WARNING if status.kind is SinkCommitKind.FAILED else logging.INFO,
+            Event.SINK_STATUS,
+            "sink %s of checkpoint %d of pipeline %s is %s",
+            name,
+            row["checkpoint_id"],
+            held.pipeline,
+            status,
+            pipeline=held.pipeline,
+            checkpoint_id=row["checkpoint_id"],
+            sink=name,
+            status=status.kind.value,
+            error=status.message,
+        )
 
 
 def _status(entry: Row) -> SinkCommitStatus:

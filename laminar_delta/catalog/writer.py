@@ -5,10 +5,18 @@ Its daily work is `saving`; what an operator adds is here: going back, starting 
 
 from __future__ import annotations
 
-from laminar_delta.catalog.checkpoints import heads
-from laminar_delta.catalog.derive import EDIT, FORK, REWIND, UNDO, Derived, OffsetEdits, plan_derivation, undone_by
+from laminar_delta.catalog.derive import (
+    EDIT,
+    FORK,
+    REWIND,
+    UNDO,
+    Derived,
+    OffsetEdits,
+    newest_id,
+    plan_derivation,
+    undone_by,
+)
 from laminar_delta.catalog.saving import SavingWriter
-from laminar_delta.errors import NotFoundError
 from laminar_delta.model.ids import validate_pipeline_name
 
 
@@ -52,15 +60,10 @@ class Writer(SavingWriter):
             accept_undelivered: Also one that its sinks did not get, giving up what they missed.
             dry_run: Only tell what it would be.
         """
-        if checkpoint_id is None:
-            visible = heads(self.reading, self.pipeline)
-            if not visible:
-                raise NotFoundError(f"pipeline {self.pipeline!r} has no checkpoint to edit")
-            checkpoint_id = visible[-1].checkpoint_id
         return self._derive(
             EDIT,
             self.pipeline,
-            checkpoint_id,
+            newest_id(self.reading, self.pipeline) if checkpoint_id is None else checkpoint_id,
             reason,
             edits=edits,
             accept_undelivered=accept_undelivered,
@@ -106,12 +109,4 @@ class Writer(SavingWriter):
                 staged = self.stage(attempt, planned.manifest)
                 self.commit(attempt, planned.manifest, staged.parts, lineage=planned.lineage)
             self.basis.of(number)
-        return Derived(
-            checkpoint_id=number,
-            how=how,
-            from_pipeline=from_pipeline,
-            from_id=from_id,
-            over_id=planned.lineage.over_id,
-            manifest=planned.manifest,
-            dry_run=dry_run,
-        )
+        return planned.told(number, dry_run=dry_run)

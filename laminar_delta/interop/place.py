@@ -8,7 +8,6 @@ is too.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +18,10 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubT
 
 from laminar_delta.engine.local.place import local_path
 from laminar_delta.errors import CorruptionError, ErrorCode, FormatError, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.masking import masked
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
-
-_PASSWORD = re.compile(r"//[^/@]*@")
 
 PIECE_BYTES = 1 << 20
 """How much of a file is in memory while it is streamed."""
@@ -75,8 +73,9 @@ class Place:
             try:
                 filesystem, text = (LocalFileSystem(), str(local)) if local else FileSystem.from_uri(text)
             except (OSError, ValueError) as error:
-                shown = _PASSWORD.sub("//***@", text)
-                raise InvalidInputError(f"{shown} is no place files can be read from: {error}") from error
+                raise InvalidInputError(
+                    f"{masked(text)} is no place files can be read from: {masked(str(error))}"
+                ) from error
         return cls(filesystem, text.rstrip("/"), limits or Limits())
 
     def below(self, name: str) -> Place:

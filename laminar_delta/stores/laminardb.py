@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model import CheckpointManifest, RecoveryReport, ValidationResult
 from laminar_delta.stores.loading import Loader
 from laminar_delta.stores.saving import Saver
@@ -215,4 +216,13 @@ class DeltaCheckpointStore:
                 self.prune(self._max_retained)
         except LaminarDeltaError as error:
             # The checkpoint is committed; one too many is put right by the next save.
-            _LOG.warning("[LDB-6009] pruning pipeline %r failed: %s", self._pipeline.name, error)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.PRUNE_FAILED,
+                "[LDB-6009] pruning pipeline %r failed: %s",
+                self._pipeline.name,
+                error,
+                pipeline=self._pipeline.name,
+                error=str(error),
+            )

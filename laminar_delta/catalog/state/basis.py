@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import LaminarDeltaError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading
@@ -53,6 +54,16 @@ class Basis:
             found = CheckpointState(self._reading, row).layouts()
         except LaminarDeltaError as error:
             # A delta is a saving of space, never a need: without it the state is stored whole.
-            _LOG.warning("checkpoint %d cannot be stored upon: %s", checkpoint_id, error)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.STATE_NOT_STORED_UPON,
+                "checkpoint %d cannot be stored upon: %s",
+                checkpoint_id,
+                error,
+                pipeline=self._pipeline,
+                checkpoint_id=checkpoint_id,
+                error=str(error),
+            )
             return {}
         return {(layout.operator, layout.partition): layout for layout in found}

@@ -21,6 +21,7 @@ from laminar_delta.catalog.state.streaming import stream
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, LaminarDeltaError, NotFoundError, StorageError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -115,8 +116,17 @@ class CheckpointState:
     def _as_saved(self, damage: LaminarDeltaError) -> CheckpointState:
         raise_unless_damage(damage)
         number, pipeline = self.row["checkpoint_id"], self.row["pipeline"]
-        _LOG.warning(
-            "state of checkpoint %d of pipeline %s is read as it was saved: %s", number, pipeline, damage.message
+        log_event(
+            _LOG,
+            logging.WARNING,
+            Event.STATE_HEALED,
+            "state of checkpoint %d of pipeline %s is read as it was saved: %s",
+            number,
+            pipeline,
+            damage.message,
+            pipeline=pipeline,
+            checkpoint_id=number,
+            damage=damage.message,
         )
         return CheckpointState(as_saved(self.reading, self.row), self.row)
 

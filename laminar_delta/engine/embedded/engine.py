@@ -42,6 +42,7 @@ from laminar_delta.engine.predicate import Dialect, Literal, Predicate, Side, qu
 from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
 from laminar_delta.errors import ErrorCode, FormatError, StorageError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -440,7 +441,18 @@ class EmbeddedEngine(Engine):
             try:
                 self._write_log_checkpoint(table)
             except Exception as error:  # noqa: BLE001  # the commit stands; a missing log checkpoint only costs time
-                _LOG.warning("log checkpoint of table %s at version %d failed: %s", table, version, error)
+                log_event(
+                    _LOG,
+                    logging.WARNING,
+                    Event.LOG_CHECKPOINT_FAILED,
+                    "log checkpoint of table %s at version %d failed: %s",
+                    table,
+                    version,
+                    error,
+                    table=table,
+                    version=version,
+                    error=str(error),
+                )
         return version
 
     def _make_durable(self, table: str, version: int) -> None:

@@ -20,6 +20,7 @@ from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.log import LOG_DIRECTORY, actions_of, check_newest_entry, newest_entry
 from laminar_delta.engine.request import COMMIT_KEY, FENCES_KEY, Stamp, parse_user_metadata
 from laminar_delta.errors import LaminarDeltaError, NotFoundError
+from laminar_delta.logs import Event, log_event
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,4 +92,15 @@ def flush_log_checkpoint(directory: Path, version: int) -> None:
         try:
             durability.fsync_log_checkpoint(directory)
         except OSError as error:
-            _LOG.warning("the log checkpoint of %s at version %d could not be flushed: %s", directory, version, error)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.LOG_CHECKPOINT_FAILED,
+                "the log checkpoint of %s at version %d could not be flushed: %s",
+                directory,
+                version,
+                error,
+                table=directory.name,
+                version=version,
+                error=str(error),
+            )

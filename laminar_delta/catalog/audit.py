@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import members
-from laminar_delta.catalog.tables import TABLES
+from laminar_delta.catalog.later import present
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
@@ -33,7 +33,7 @@ def audit(engine: Engine, *, pipeline: str | None = None, limit: int | None = No
     """The commits the logs still tell of, newest first; of one pipeline, if named. `limit` is per table."""
     entries = [
         _entry(spec.name, commit, said)
-        for spec in TABLES
+        for spec in present(engine)
         for commit in engine.history(spec.name, limit=limit)
         for said in members(commit.metadata)
     ]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.audit import AuditEntry, audit
 from laminar_delta.catalog.group import Save, save_together
+from laminar_delta.catalog.later import create_views, relations, versions_at
 from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress, maintain
 from laminar_delta.catalog.overview import PipelineOverview, overviews
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, TABLES
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS
 from laminar_delta.catalog.usage import CatalogUsage, usage
-from laminar_delta.catalog.views import VIEWS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.ids import validate_pipeline_name
@@ -55,7 +55,7 @@ class Catalog:
             raise InvalidInputError("give a time or versions", expected="timestamp_ms or versions", found=None)
         if versions is None:
             assert timestamp_ms is not None
-            versions = {spec.name: self.engine.version_at(spec.name, timestamp_ms) for spec in TABLES}
+            versions = versions_at(self.engine, timestamp_ms)
         unknown = sorted(versions.keys() - BY_NAME.keys())
         if unknown:
             raise InvalidInputError(
@@ -79,11 +79,11 @@ class Catalog:
         Raises:
             InvalidInputError: It is anything else, or the engine cannot make sense of it.
         """
-        tables: dict[str, int | None] = dict.fromkeys(spec.name for spec in TABLES)
         # `manifests` as it is before anything is opened: children are committed before the manifest that lists them, so
         # whatever is opened later has those of every checkpoint in it.
         at = self.versions or {MANIFESTS.name: self.engine.version(MANIFESTS.name)}
-        return self.engine.query(query, tables={**tables, **at}, views=VIEWS)
+        tables, views = relations(self.engine, query, at)
+        return self.engine.query(query, tables=tables, views=views)
 
     def overview(self, pipelines: Sequence[str] | None = None) -> list[PipelineOverview]:
         """Where every pipeline stands, by name; or those named. One look at the tables, however many there are."""
@@ -104,7 +104,7 @@ class Catalog:
             InvalidInputError: The catalog was given by path: only `sql` has the views then.
         """
         self._check_now("written")
-        self.engine.create_views(VIEWS, tables=[spec.name for spec in TABLES])
+        create_views(self.engine)
 
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline to read; it need not have checkpoints yet."""

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.checkpoints import heads, manifest_row
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_row
+from laminar_delta.catalog.later import present
 from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
 from laminar_delta.catalog.removal import removable, remove_retired
 from laminar_delta.catalog.steps import remove_steps
-from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, SESSION_STEPS, TABLES
+from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, SESSION_STEPS
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from laminar_delta.logs import Event, log_event
@@ -121,7 +122,7 @@ def maintain(
             steps = remove_steps(engine, pipeline, owner=owner, dry_run=dry_run)
             if steps:
                 report.steps[pipeline] = steps
-    for spec in TABLES:
+    for spec in present(engine):
         tell(f"compacting: table {spec.name}")
         with _putting_off(report, spec.name):
             commits = 0 if spec.name in STATE_TABLES else _commits_since_compaction(engine, spec)
@@ -179,7 +180,7 @@ def _putting_off(report: MaintenanceReport, what: str) -> Iterator[None]:
 
 
 def _check_windows(engine: Engine, policy: MaintenancePolicy) -> None:
-    for spec in TABLES:
+    for spec in present(engine):
         properties = engine.properties(spec.name)
         log = _interval(spec.name, "delta.logRetentionDuration", properties)
         if log < SHORTEST_LOG:

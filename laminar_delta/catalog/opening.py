@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.formats import UpgradePlan, check_format, plan_upgrade, upgrade
-from laminar_delta.catalog.tables import MANIFESTS, TABLES
+from laminar_delta.catalog.tables import ENGINE_PROPERTY, MANIFESTS, TABLES
 from laminar_delta.engine import open_engine
 from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.logs import Event, log_event
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
 
 _LOG = logging.getLogger(__name__)
-
-ENGINE_PROPERTY = "laminar.engine"
-"""The table property that names the one engine that commits to a catalog."""
 
 _SCHEMA_NAME = re.compile(r"\w+\.\w+(\.\w+)?")
 _FORBIDDEN_PROPERTY = "delta.setTransactionRetentionDuration"

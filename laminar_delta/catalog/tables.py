@@ -18,14 +18,19 @@ FORMAT_VERSION = 1
 FORMAT_PROPERTY = "laminar.format"
 """The table property that holds `FORMAT_VERSION`, on every table."""
 
+ENGINE_PROPERTY = "laminar.engine"
+"""The table property that names the one engine that commits to a catalog, on every table."""
+
 TEXT = pa.string()
 NUMBER = pa.int64()
 WHOLE = pa.decimal128(20, 0)
 BYTES = pa.binary()
 FLAG = pa.bool_()
+RATE = pa.float64()
 MOMENT = pa.timestamp("us", tz="UTC")
 TEXTS = pa.list_(TEXT)
 TEXT_MAP = pa.map_(TEXT, TEXT)
+NUMBER_MAP = pa.map_(TEXT, NUMBER)
 
 HEALING_WINDOW = "interval 7 days"
 """How long removed files and log entries are kept: as far back as healing and `as_of` reach."""
@@ -63,6 +68,31 @@ _STORE = pa.struct([("table", TEXT), ("checkpoint_id", NUMBER), ("attempt_id", T
 _ORIGIN = pa.struct([("table", TEXT), ("checkpoint_id", NUMBER), ("attempt_id", TEXT)])
 _SKIPPED = pa.struct([("checkpoint_id", NUMBER), ("reason", TEXT)])
 _HEALED = pa.struct([("checkpoint_id", NUMBER), ("table", TEXT), ("version", NUMBER), ("reason", TEXT)])
+_PROGRESS_SOURCE = pa.struct(
+    [
+        ("description", TEXT),
+        ("start_offset", TEXT),
+        ("end_offset", TEXT),
+        ("latest_offset", TEXT),
+        ("input_rows", NUMBER),
+        ("input_rows_per_second", RATE),
+        ("processed_rows_per_second", RATE),
+        ("metrics", TEXT_MAP),
+    ]
+)
+_PROGRESS_STATE = pa.struct(
+    [
+        ("operator", TEXT),
+        ("rows_total", NUMBER),
+        ("rows_updated", NUMBER),
+        ("rows_removed", NUMBER),
+        ("rows_dropped", NUMBER),
+        ("memory_bytes", NUMBER),
+        ("partitions", NUMBER),
+        ("commit_ms", NUMBER),
+        ("metrics", NUMBER_MAP),
+    ]
+)
 
 
 def _spec(
@@ -321,6 +351,41 @@ TABLES = (
     STATE_BATCHES,
     MANIFESTS,
 )
-"""All tables, in the order they are created: `manifests` last, so that where it is, the others are."""
+"""The tables of every catalog, in the order they are created: `manifests` last, so that where it is, the others are."""
 
-BY_NAME = {spec.name: spec for spec in TABLES}
+QUERY_PROGRESS = _spec(
+    "query_progress",
+    "One row is what a streaming query said of itself at one moment",
+    {
+        "attempt_id": TEXT,
+        "pipeline": TEXT,
+        "query_id": TEXT,
+        "run_id": TEXT,
+        "query_name": TEXT,
+        "event": TEXT,
+        "batch_id": NUMBER,
+        "timestamp_ms": NUMBER,
+        "told_at": MOMENT,
+        "watermark": NUMBER,
+        "batch_ms": NUMBER,
+        "input_rows": NUMBER,
+        "input_rows_per_second": RATE,
+        "processed_rows_per_second": RATE,
+        "output_rows": NUMBER,
+        "state_rows": NUMBER,
+        "state_bytes": NUMBER,
+        "durations": NUMBER_MAP,
+        "sources": pa.list_(_PROGRESS_SOURCE),
+        "state_operators": pa.list_(_PROGRESS_STATE),
+        "sink": TEXT,
+        "error": TEXT,
+        "recorded_by": TEXT,
+        "progress": TEXT,
+    },
+    stats="attempt_id,pipeline,query_id,timestamp_ms",
+)
+
+LATER = (QUERY_PROGRESS,)
+"""Tables that came after a format was released, made when first needed (`catalog/later.py`): a catalog may be without."""
+
+BY_NAME = {spec.name: spec for spec in (*TABLES, *LATER)}

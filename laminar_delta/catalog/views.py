@@ -6,11 +6,11 @@ All but the recoveries show what readers see: checkpoints that are not retired. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.catalog.tables import MANIFESTS, QUERY_PROGRESS
 
 _COLUMNS = ",\n  ".join(f"m.{field.name}" for field in MANIFESTS.schema if not pa.types.is_nested(field.type))
 
@@ -253,6 +253,52 @@ SELECT
 FROM (SELECT pipeline, recovery_id, started_at, EACH(healed) AS entry FROM recoveries) AS mended
 """
 
+PROGRESS_HISTORY = """
+SELECT
+  pipeline, query_id, run_id, query_name, event, batch_id, told_at, watermark, batch_ms, input_rows, input_rows_per_second,
+  processed_rows_per_second, output_rows, CAST(cardinality(sources) AS BIGINT) AS sources, state_rows, state_bytes, sink, error
+FROM query_progress
+"""
+
+PROGRESS_DURATIONS = """
+SELECT
+  pipeline, query_id, run_id, batch_id, told_at, entry['key'] AS phase, entry['value'] AS elapsed_ms
+FROM (
+  SELECT pipeline, query_id, run_id, batch_id, told_at, EACH(map_entries(durations)) AS entry FROM query_progress
+) AS entries
+"""
+
+PROGRESS_SOURCES = """
+SELECT
+  pipeline, query_id, run_id, batch_id, told_at,
+  entry['description'] AS description,
+  entry['start_offset'] AS start_offset,
+  entry['end_offset'] AS end_offset,
+  entry['latest_offset'] AS latest_offset,
+  entry['input_rows'] AS input_rows,
+  entry['input_rows_per_second'] AS input_rows_per_second,
+  entry['processed_rows_per_second'] AS processed_rows_per_second
+FROM (
+  SELECT pipeline, query_id, run_id, batch_id, told_at, EACH(sources) AS entry FROM query_progress
+) AS entries
+"""
+
+PROGRESS_STATE = """
+SELECT
+  pipeline, query_id, run_id, batch_id, told_at,
+  entry['operator'] AS operator,
+  entry['rows_total'] AS rows_total,
+  entry['rows_updated'] AS rows_updated,
+  entry['rows_removed'] AS rows_removed,
+  entry['rows_dropped'] AS rows_dropped,
+  entry['memory_bytes'] AS memory_bytes,
+  entry['partitions'] AS partitions,
+  entry['commit_ms'] AS commit_ms
+FROM (
+  SELECT pipeline, query_id, run_id, batch_id, told_at, EACH(state_operators) AS entry FROM query_progress
+) AS entries
+"""
+
 VIEWS: Mapping[str, str] = {
     "checkpoints": CHECKPOINTS,
     "latest_checkpoints": LATEST_CHECKPOINTS,
@@ -262,5 +308,59 @@ VIEWS: Mapping[str, str] = {
     "state_usage": STATE_USAGE,
     "recovery_history": RECOVERY_HISTORY,
     "recovery_steps": RECOVERY_STEPS,
+    "progress_history": PROGRESS_HISTORY,
+    "progress_durations": PROGRESS_DURATIONS,
+    "progress_sources": PROGRESS_SOURCES,
+    "progress_state": PROGRESS_STATE,
 }
 """All views by name, each after those it uses."""
+
+_OF_A_BATCH = {
+    "pipeline": "STRING",
+    "query_id": "STRING",
+    "run_id": "STRING",
+    "batch_id": "BIGINT",
+    "told_at": "TIMESTAMP",
+}
+_RATES = {"input_rows": "BIGINT", "input_rows_per_second": "DOUBLE", "processed_rows_per_second": "DOUBLE"}
+_STATE_NUMBERS = (
+    "rows_total",
+    "rows_updated",
+    "rows_removed",
+    "rows_dropped",
+    "memory_bytes",
+    "partitions",
+    "commit_ms",
+)
+
+_OF_LATER_TABLES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    QUERY_PROGRESS.name: {
+        "progress_history": {
+            **dict.fromkeys(("pipeline", "query_id", "run_id", "query_name", "event"), "STRING"),
+            "batch_id": "BIGINT",
+            "told_at": "TIMESTAMP",
+            **dict.fromkeys(("watermark", "batch_ms"), "BIGINT"),
+            **_RATES,
+            **dict.fromkeys(("output_rows", "sources", "state_rows", "state_bytes"), "BIGINT"),
+            **dict.fromkeys(("sink", "error"), "STRING"),
+        },
+        "progress_durations": {**_OF_A_BATCH, "phase": "STRING", "elapsed_ms": "BIGINT"},
+        "progress_sources": {
+            **_OF_A_BATCH,
+            **dict.fromkeys(("description", "start_offset", "end_offset", "latest_offset"), "STRING"),
+            **_RATES,
+        },
+        "progress_state": {**_OF_A_BATCH, "operator": "STRING", **dict.fromkeys(_STATE_NUMBERS, "BIGINT")},
+    }
+}
+"""Per table that a catalog may be without, the views over it and the columns they have."""
+
+
+def views_without(missing: Collection[str]) -> Mapping[str, str]:
+    """The views of a catalog that is without some later tables: those over them have the same columns, and no rows."""
+    views = dict(VIEWS)
+    for table in missing:
+        for name, columns in _OF_LATER_TABLES[table].items():
+            selected = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in columns.items())
+            views[name] = f"SELECT {selected} WHERE FALSE"
+    return views

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 
 import laminar_delta as ld
 from laminar_delta.catalog.catalog import Catalog
-from laminar_delta.catalog.opening import ENGINE_PROPERTY
-from laminar_delta.catalog.tables import TABLES
+from laminar_delta.catalog.tables import ENGINE_PROPERTY, TABLES
 from laminar_delta.engine import open_engine
 from laminar_delta.testing.crashes import Point, Record, assert_survived, die, record
 from laminar_delta.testing.scenarios import FROM_NOTHING, prepare

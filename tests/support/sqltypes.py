@@ -17,6 +17,7 @@ def sql_name(kind: pa.DataType) -> str:
         pa.int64(): "BIGINT",
         pa.int32(): "INT",
         pa.bool_(): "BOOLEAN",
+        pa.float64(): "DOUBLE",
         pa.binary(): "BINARY",
         pa.timestamp("us", tz="UTC"): "TIMESTAMP",
         pa.decimal128(20, 0): "DECIMAL(20,0)",

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from laminar_delta.catalog.tables import TABLES
+from laminar_delta.catalog.tables import LATER, TABLES
 from laminar_delta.codec import decode_batch, encode_batch
 from laminar_delta.engine.request import TableSpec
 from tests.support.sqltypes import sql_name
 
+ALL = (*TABLES, *LATER)
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 
 
@@ -18,10 +19,10 @@ def _section(table: str) -> str:
 
 
 def test_all_tables_are_described() -> None:
-    assert re.findall(r"^### (\w+)$", PAGE, re.MULTILINE) == [spec.name for spec in TABLES]
+    assert re.findall(r"^### (\w+)$", PAGE, re.MULTILINE) == [spec.name for spec in ALL]
 
 
-@pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 def test_a_table_is_described_as_it_is(spec: TableSpec) -> None:
     text = _section(spec.name)
     rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| \S", text, re.MULTILINE)
@@ -33,7 +34,7 @@ def test_a_table_is_described_as_it_is(spec: TableSpec) -> None:
     assert stats[1].replace(" ", "") == spec.properties["delta.dataSkippingStatsColumns"]
 
 
-@pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 def test_no_decimal_and_no_payload_is_in_the_statistics(spec: TableSpec) -> None:
     counted = set(spec.properties["delta.dataSkippingStatsColumns"].split(","))
     assert counted <= {f.name for f in spec.schema if sql_name(f.type) in ("STRING", "BIGINT")}
@@ -42,7 +43,7 @@ def test_no_decimal_and_no_payload_is_in_the_statistics(spec: TableSpec) -> None
 
 def test_properties_are_described_as_they_are() -> None:
     rows = dict(re.findall(r"^\| `((?:delta|laminar)\.\w+)` \| `([^`]+)` \|", PAGE, re.MULTILINE))
-    for spec in TABLES:
+    for spec in ALL:
         assert {k: v for k, v in spec.properties.items() if k != "delta.dataSkippingStatsColumns"} == rows
 
 

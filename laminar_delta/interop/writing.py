@@ -38,7 +38,7 @@ class Output:
     written: int = 0
     unchanged: int = 0
 
-    def write(self, name: str, pieces: Iterable[bytes], *, sha256: str, replace: bool = False) -> None:
+    def write(self, name: str, pieces: Iterable[bytes | memoryview], *, sha256: str, replace: bool = False) -> None:
         """Writes a file.
 
         Args:
@@ -86,7 +86,7 @@ class Output:
                 fsync_path(target.parent)
             return True
 
-    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def _put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         root = self.place.local_root
         if root is not None:
             target = root / name
@@ -113,7 +113,7 @@ class Output:
         if fresh != path:
             filesystem.move(fresh, path)
 
-    def _temporary(self, target: Path, pieces: Iterable[bytes]) -> Path:
+    def _temporary(self, target: Path, pieces: Iterable[bytes | memoryview]) -> Path:
         """The content under a name of its own beside the target, flushed: a name that two shared would mix their content."""
         make_directory(target.parent)
         fresh = target.with_name(f".{new_attempt_id()}{TEMPORARY}")

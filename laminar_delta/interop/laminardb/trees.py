@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from laminar_delta.errors import InvalidInputError
-from laminar_delta.interop.laminardb.conversion import DELTA_PREFIX, DOCUMENT, connector_to_v2, original_v2, state_name
+from laminar_delta.interop.laminardb.content import Content
+from laminar_delta.interop.laminardb.conversion import connector_to_v2, original_v2
 from laminar_delta.interop.laminardb.documents import document_of
 from laminar_delta.interop.laminardb.layout import (
     LATEST_JSON,
@@ -20,7 +20,8 @@ from laminar_delta.interop.laminardb.layout import (
     Layout,
     checkpoint_name,
 )
-from laminar_delta.interop.laminardb.outgoing import Outgoing, numbered_form, sidecar_range
+from laminar_delta.interop.laminardb.outgoing import Outgoing, numbered_form
+from laminar_delta.interop.laminardb.partitions import Partition, partitions_of
 from laminar_delta.model import (
     CheckpointId,
     CheckpointManifestV2,
@@ -74,7 +75,10 @@ class Tree(ABC):
         """Writes the latest pointer."""
 
     def _put(self, name: str, data: bytes, *, pointer: bool = False) -> None:
-        self.output.write(name, [data], sha256=hashlib.sha256(data).hexdigest(), replace=pointer)
+        self._write(name, Content.of(data), pointer=pointer)
+
+    def _write(self, name: str, content: Content, *, pointer: bool = False) -> None:
+        self.output.write(name, content.pieces(), sha256=content.sha256, replace=pointer)
 
 
 class FileTree(Tree):
@@ -88,8 +92,8 @@ class FileTree(Tree):
         number = outgoing.manifest.checkpoint_id
         form = numbered_form(outgoing)
         manifest, state = self._paths(number)
-        if form.sidecar_sha256 is not None:
-            self.output.write(state, form.sidecar(), sha256=form.sidecar_sha256)
+        if form.sidecar is not None:
+            self._write(state, form.sidecar)
         # A manifest may say more than it did: statuses of its sinks go on. LaminarDB replaces it then, and so does this.
         self._put(manifest, document_of(form.manifest, outgoing.row["vnode_count"]), pointer=True)
         return str(number)
@@ -199,9 +203,8 @@ class DistributedTree(Tree):
 
     def _write_states(self, outgoing: Outgoing, number: CheckpointId) -> dict[str, OperatorSnapshotEntry]:
         found: dict[str, list[PartitionSnapshotEntry]] = {}
-        for operator, partition, is_delta, data in _partitions(outgoing):
-            entry = self._write_partition(number, operator, partition, is_delta, data)
-            found.setdefault(operator, []).append(entry)
+        for partition in partitions_of(outgoing):
+            found.setdefault(partition.operator, []).append(self._write_partition(number, partition))
         return {
             operator: OperatorSnapshotEntry(
                 partitions=tuple(entries), total_bytes=sum(entry.size_bytes for entry in entries)
@@ -209,15 +212,16 @@ class DistributedTree(Tree):
             for operator, entries in found.items()
         }
 
-    def _write_partition(
-        self, number: CheckpointId, operator: str, partition: int, is_delta: bool, data: bytes
-    ) -> PartitionSnapshotEntry:
-        make = self._paths.delta if is_delta else self._paths.snapshot
-        path = make(number, operator, partition)
-        digest = hashlib.sha256(data).hexdigest()
-        self.output.write(object_store_path(path), [data], sha256=digest)
+    def _write_partition(self, number: CheckpointId, partition: Partition) -> PartitionSnapshotEntry:
+        make = self._paths.delta if partition.is_delta else self._paths.snapshot
+        path = make(number, partition.operator, partition.number)
+        self._write(object_store_path(path), partition.content)
         return PartitionSnapshotEntry(
-            partition_id=partition, is_delta=is_delta, path=path, size_bytes=len(data), sha256=digest
+            partition_id=partition.number,
+            is_delta=partition.is_delta,
+            path=path,
+            size_bytes=partition.content.length,
+            sha256=partition.content.sha256,
         )
 
 
@@ -236,28 +240,3 @@ def _as_id(text: str | None) -> CheckpointId | None:
         return None if text is None else CheckpointId(text)
     except InvalidInputError:
         return None
-
-
-def _partitions(outgoing: Outgoing) -> Iterator[tuple[str, int, bool, bytes]]:
-    """Every piece of state: operator, partition, whether it is a delta, and the bytes; one at a time."""
-    original = original_v2(outgoing.manifest)
-    keys = list(outgoing.keys)
-    if original is not None:
-        # In the order of the original document, which lists full states and deltas as they came.
-        order = [
-            (state_name(operator, is_delta=partition.is_delta), partition.partition_id)
-            for operator, entry in original.operators.items()
-            for partition in entry.partitions
-        ]
-        keys.sort(key=lambda key: order.index(key) if key in order else len(order))
-    for key in keys:
-        operator, partition = key
-        yield operator.removeprefix(DELTA_PREFIX), partition, operator.startswith(DELTA_PREFIX), outgoing.state(key)
-    own = {operator for operator, _ in outgoing.keys}
-    for name, state in outgoing.manifest.operator_states.items():
-        if name == DOCUMENT or name in own:
-            continue
-        if state.external:
-            yield name, 0, False, sidecar_range(outgoing, name, state)
-        elif state.state_b64 is not None:
-            yield name, 0, False, state.try_decode_inline() or b""

@@ -150,7 +150,7 @@ def test_a_query_never_waits_and_what_does_not_fit_is_counted(catalog: ld.Catalo
 
 def failing_once(catalog: ld.Catalog, error: Exception, *, after: bool) -> Callable[..., Any]:
     really = catalog.engine.append
-    failed: list[bool] = []
+    failed: list[Exception] = []
 
     def append(_: Any, *arguments: Any, **named: Any) -> Any:
         if after and not failed:

@@ -83,6 +83,20 @@ def import_checkpoints(
     if filesystem is None and catalog.engine.persistent:
         check_apart(location, catalog.engine.location)
     source = open_source(location, filesystem=filesystem, prefix=prefix, kind=kind, limits=limits)
+    return import_source(source, catalog, pipeline, dry_run=dry_run, takeover=takeover, owner=owner, progress=progress)
+
+
+def import_source(
+    source: Source,
+    catalog: Catalog,
+    pipeline: str,
+    *,
+    dry_run: bool = False,
+    takeover: bool = False,
+    owner: str | None = None,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Imports all checkpoints of a source that was opened already; see `import_checkpoints`."""
     run = _Run(source, catalog, pipeline, dry_run=dry_run)
     if dry_run:
         run.walk(None, progress)

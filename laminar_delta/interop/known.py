@@ -77,8 +77,12 @@ class Known:
             return error.message
         except LaminarDeltaError as error:
             return f"what is here cannot be read: {error.message}"
-        states = {key: state.checksum for key, state in found.states.items()}
-        stored_states = self._states.get(row["attempt_id"], {})
+        states = {key: state.checksum for key, state in found.states.items() if not found.passes(key[0])}
+        stored_states = {
+            key: checksum
+            for key, checksum in self._states.get(row["attempt_id"], {}).items()
+            if not found.passes(key[0])
+        }
         if states == stored_states:
             return None
         changed = sorted(
@@ -127,8 +131,8 @@ def _without_passing(found: ForeignCheckpoint, stored: CheckpointManifest) -> Ch
     assert found.manifest is not None
     if not found.passing:
         return found.manifest
-    lasting = {name: state for name, state in found.manifest.operator_states.items() if name not in found.passing}
-    past = {name: state for name, state in stored.operator_states.items() if name in found.passing}
+    lasting = {name: state for name, state in found.manifest.operator_states.items() if not found.passes(name)}
+    past = {name: state for name, state in stored.operator_states.items() if found.passes(name)}
     return replace(found.manifest, operator_states={**lasting, **past}, size_bytes=stored.size_bytes)
 
 

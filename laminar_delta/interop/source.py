@@ -92,7 +92,8 @@ class ForeignCheckpoint:
     """The external id of the checkpoint its deltas are against."""
     findings: tuple[Finding, ...] = ()
     passing: frozenset[str] = frozenset()
-    """Operator entries that tell of the source as it is now, such as a list of files: no difference when they change."""
+    """Operators that tell of the source as it is now, such as a list of files: no difference when they change. Those whose
+    names are below one of these too."""
     listed_bytes: int = 0
     """Of state that is listed and not taken."""
 
@@ -100,6 +101,10 @@ class ForeignCheckpoint:
     def usable(self) -> bool:
         """Whether nothing found speaks against using it."""
         return self.manifest is not None and not any(finding.is_fatal for finding in self.findings)
+
+    def passes(self, operator: str) -> bool:
+        """Whether what an operator has is no difference when it changes."""
+        return any(operator == name or operator.startswith(f"{name}/") for name in self.passing)
 
     @property
     def problems(self) -> tuple[str, ...]:

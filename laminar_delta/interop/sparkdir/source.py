@@ -1,24 +1,47 @@
 """A Structured Streaming checkpoint directory as a history of checkpoints: one per committed batch.
 
 Batch n becomes checkpoint n+1, because a checkpoint's id is never 0; epoch likewise. Its state is a list of the files
-that belong to the version it wrote: the directory stays the one that Spark resumes from.
+that belong to the version it wrote: the directory stays the one that Spark resumes from. Taken with its state, those files
+come in too, and another directory can be made from the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from laminar_delta.errors import LaminarDeltaError, NotFoundError
-from laminar_delta.interop.source import Candidate, ForeignCheckpoint, Source, fatal
-from laminar_delta.interop.sparkdir.logs import NO_OFFSET, check_commit, flattened, parse_offsets, parse_query_id
+from laminar_delta.errors import FormatError, LaminarDeltaError, NotFoundError
+from laminar_delta.interop.source import (
+    Candidate,
+    ForeignCheckpoint,
+    ForeignState,
+    Source,
+    fatal,
+    take_state,
+    warning,
+)
+from laminar_delta.interop.sparkdir.archive import take_files
+from laminar_delta.interop.sparkdir.logs import (
+    NO_OFFSET,
+    PlannedBatch,
+    check_commit,
+    flattened,
+    parse_offsets,
+    parse_query_id,
+)
+from laminar_delta.interop.sparkdir.needs import state_needs
+from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG as LONGEST_SOURCE_LOG
+from laminar_delta.interop.sparkdir.sourcelogs import compacted, own_numbers, read_entries
 from laminar_delta.interop.sparkdir.states import StateListing, list_state
-from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint, OperatorCheckpoint
+from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint, Finding, OperatorCheckpoint
 from laminar_delta.model.numbertext import parse_integer
 from laminar_delta.model.rules import IntRange
+
+if TYPE_CHECKING:
+    from laminar_delta.interop.place import Place
 
 DOCUMENT = "__spark__"
 """The operator name under which the batch's log entries are kept as they were; reserved."""
@@ -26,8 +49,16 @@ DOCUMENT = "__spark__"
 LISTING = f"{DOCUMENT}/state"
 """The same for the list of its state files; Spark removes old ones, so it is only what there was when it was read."""
 
-LONGEST_SOURCE_LOG = 1 << 20
-"""Bytes of a source's own log entry that are kept with a batch."""
+STORE = f"{DOCUMENT}/store"
+"""The same for archives of state files: per stateful operator under its own name below this one, partition by partition, and
+under this one what is common to them."""
+
+SOURCES = f"{DOCUMENT}/sources"
+"""The same for entries of a source's log that hold all entries before them too: below this name that of the source, and the
+number of the entry as partition."""
+
+RESTORED = "laminar.json"
+"""The file in which a directory that was made from a checkpoint says so: its first batches are in the catalog already."""
 
 _BATCHES = IntRange(0, 2**63 - 2)
 
@@ -37,25 +68,50 @@ class SparkSource(Source):
 
     kind: ClassVar[str] = "spark-checkpoint"
 
-    def candidates(self) -> list[Candidate]:
-        """See `Source.candidates`: the planned batches, committed or not."""
-        batches = []
+    def __init__(self, place: Place, *, states_from: int | None = None, numbered: bool = True) -> None:
+        """A directory.
+
+        Args:
+            place: Where.
+            states_from: Take the state of this batch and those after it; of none by default.
+            numbered: Give batch n the id n+1; otherwise the importer gives ids, for a pipeline that has other checkpoints.
+        """
+        super().__init__(place)
+        self._states_from = states_from
+        self._numbered = numbered
+
+    @property
+    def query_id(self) -> str | None:
+        """The query's id, as far as there is one."""
+        return self._query[0]
+
+    def planned(self) -> list[int]:
+        """The planned batches, committed or not, ascending."""
+        found = []
         for entry in self.place.entries("offsets"):
             number = None if entry.is_directory else parse_integer(entry.name, _BATCHES)
             if number is not None and entry.name == str(number):
-                batches.append(number)
-        query = self._query[0]
+                found.append(number)
+        return sorted(found)
+
+    def candidates(self) -> list[Candidate]:
+        """See `Source.candidates`: the planned batches, committed or not; without those a directory was made with."""
+        query, first = self._query[0], 0 if self._made_from is None else self._made_from["batch_id"] + 1
         return [
             Candidate(
-                name=f"batch {batch}", number=batch + 1, external_id=None if query is None else f"{query}/{batch}"
+                name=f"batch {batch}",
+                number=batch + 1 if self._numbered or query is None else None,
+                external_id=None if query is None else f"{query}/{batch}",
             )
-            for batch in sorted(batches)
+            for batch in self.planned()
+            if batch >= first
         ]
 
     def read(self, candidate: Candidate) -> ForeignCheckpoint:
         """See `Source.read`."""
-        assert candidate.number is not None
-        batch = candidate.number - 1
+        batch = int(candidate.name.removeprefix("batch "))
+        findings: tuple[Finding, ...] = ()
+        states: dict[tuple[str, int], ForeignState] = {}
         try:
             planned = self.place.read(f"offsets/{batch}")
             committed = self.place.read(f"commits/{batch}")
@@ -67,9 +123,38 @@ class SparkSource(Source):
         except LaminarDeltaError as error:
             message = self.tolerated(error).message
             return ForeignCheckpoint(candidate=candidate, findings=(fatal("log-unreadable", message),))
+        if self._states_from is not None and batch >= self._states_from:
+            try:
+                states = self._take_state(batch, parse_offsets(f"offsets/{batch}", planned))
+            except LaminarDeltaError as error:
+                findings = (warning("state-incomplete", f"without its state: {self.tolerated(error).message}"),)
+        sizes: dict[str, int] = {}
+        for (operator, _), state in states.items():
+            sizes[operator] = sizes.get(operator, 0) + state.size
+        outside = {operator: OperatorCheckpoint.external_at(0, size) for operator, size in sizes.items()}
         return ForeignCheckpoint(
-            candidate=candidate, manifest=manifest, passing=frozenset({LISTING}), listed_bytes=manifest.size_bytes
+            candidate=candidate,
+            manifest=replace(manifest, operator_states={**manifest.operator_states, **outside}),
+            states=states,
+            findings=findings,
+            passing=frozenset({LISTING, STORE, SOURCES}),
+            listed_bytes=0 if states else manifest.size_bytes,
         )
+
+    def _take_state(self, batch: int, planned: PlannedBatch) -> dict[tuple[str, int], ForeignState]:
+        taken: dict[tuple[str, int], ForeignState] = {}
+        for index, numbers in self._own_numbers(batch, planned).items():
+            for number, name in compacted(self.place, index, numbers):
+                taken[f"{SOURCES}/{index}", number] = take_state(self.place, name)
+        if not self._state.versions:
+            return taken
+        # A batch reads version n of the state and writes n+1.
+        needs = state_needs(self.place, self._state, batch + 1)
+        for (operator, partition), files in needs.partitions.items():
+            taken[f"{STORE}/{operator}", partition] = take_files(self.place, files)
+        if needs.common:
+            taken[STORE, 0] = take_files(self.place, needs.common)
+        return taken
 
     def details(self) -> Mapping[str, object]:
         """See `Source.details`: the query, its sources and its state."""
@@ -95,8 +180,11 @@ class SparkSource(Source):
                 )
         # A batch reads version n of the state and writes n+1.
         files = self._state.versions.get(batch + 1, [])
-        logs = {f"sources/{index}/{batch}": self._source_log(index, batch) for index in range(len(entry.offsets))}
-        kept = {name: text for name, text in logs.items() if text is not None}
+        kept: dict[str, object] = {}
+        if self._made_from is not None and self._made_from["batch_id"] == batch - 1:
+            kept["restored_from"] = self._made_from
+        for index, numbers in self._own_numbers(batch, entry).items():
+            kept.update(read_entries(self.place, index, numbers))
         states = {DOCUMENT: _inline({"offsets": planned.decode(), "commit": committed.decode(), **kept})}
         if files:
             states[LISTING] = _inline([asdict(file) for file in files])
@@ -112,12 +200,28 @@ class SparkSource(Source):
             size_bytes=sum(file.size for file in files),
         )
 
-    def _source_log(self, index: int, batch: int) -> str | None:
-        """What a source itself noted for a batch, such as the files it read; None when it notes nothing."""
+    def _own_numbers(self, batch: int, planned: PlannedBatch) -> dict[int, range]:
+        """By source which entries of its own log the batch brought."""
         try:
-            return self.place.read(f"sources/{index}/{batch}", limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
+            before = parse_offsets(f"offsets/{batch - 1}", self.place.read(f"offsets/{batch - 1}")).offsets
+        except LaminarDeltaError:
+            before = ()
+        return {
+            index: own_numbers(batch, offset, before[index] if index < len(before) else None)
+            for index, offset in enumerate(planned.offsets)
+        }
+
+    @cached_property
+    def _made_from(self) -> Mapping[str, Any] | None:
+        """What a directory that was made from a checkpoint says of that; None for any other."""
+        try:
+            said = json.loads(self.place.read(RESTORED, limit=LONGEST_SOURCE_LOG))
+            found = {"pipeline": str(said["pipeline"]), "checkpoint_id": int(said["checkpoint_id"])}
+            return {**found, "batch_id": int(said["batch_id"])} if said["query_id"] == self._query[0] else None
         except NotFoundError:
             return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{RESTORED} does not tell which batches the directory was made with: {error}") from error
 
     @cached_property
     def _state(self) -> StateListing:

@@ -57,12 +57,18 @@ def list_state(place: Place) -> StateListing:
     listing = StateListing()
     for path, name, size in _walk(place, STATE, DEEPEST):
         file = StateFile(path=path.removeprefix(f"{STATE}/"), size=size)
-        match = _OF_VERSION.fullmatch(name)
-        if match is not None:
-            listing.versions.setdefault(int(match[1]), []).append(file)
+        version = version_of(name)[0]
+        if version is not None:
+            listing.versions.setdefault(version, []).append(file)
         else:
             listing.shared.append(file)
     return listing
+
+
+def version_of(path: str) -> tuple[int | None, str | None]:
+    """The version a file was written for, and its kind (`delta`, `snapshot`, `zip`, `changelog`); None for neither."""
+    match = _OF_VERSION.fullmatch(path.rpartition("/")[2])
+    return (None, None) if match is None else (int(match[1]), match[2])
 
 
 def _walk(place: Place, directory: str, depth: int) -> Iterator[tuple[str, str, int]]:

@@ -1,0 +1,324 @@
+"""A micro-batch as the catalog keeps it: its log entries, those of the batch before, what its sources noted, its state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.interop.sparkdir.logs import PlannedBatch, flattened, parse_offsets
+from laminar_delta.interop.sparkdir.source import DOCUMENT, LISTING, SOURCES, STORE
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.reading import Row
+    from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+    from laminar_delta.model import CheckpointManifest
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptBatch:
+    """Everything kept of one batch, and what of others is needed to go on after it."""
+
+    pipeline: str
+    checkpoint_id: int
+    query_id: str | None
+    batch_id: int
+    manifest: CheckpointManifest
+    state: CheckpointState
+    planned: PlannedBatch
+    offsets: dict[int, bytes]
+    """Entries of the offset log: of the batch before, and its own."""
+    commits: dict[int, bytes]
+    source_logs: dict[str, bytes] = field(default_factory=dict)
+    """By path below the directory."""
+    has_later: bool = False
+    """Whether the catalog has later batches of the same query."""
+    lacks_state: bool = False
+    """Whether the query has state that was not captured with it."""
+    notes: list[str] = field(default_factory=list)
+
+
+def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch:
+    """What is kept of the batch that a checkpoint is of.
+
+    Raises:
+        NotFoundError: There is no such checkpoint, it is of no batch of Spark's, or something that is needed is not kept.
+    """
+    found = catalog.pipeline(pipeline)
+    manifest, state = found.get(checkpoint_id), found.state(checkpoint_id)
+    document = _document(state)
+    if document is None:
+        raise NotFoundError(
+            f"checkpoint {checkpoint_id} of pipeline {pipeline!r} is not of a micro-batch of Spark's",
+            expected=f"an operator {DOCUMENT!r} with its log entries",
+            found=sorted(state.inline()),
+            next_step="Use `starting_options` to begin a query at its offsets.",
+        )
+    origin = _origin(catalog, state.row)
+    query_id, batch = _query_and_batch(origin, document)
+    others = _Others(catalog, _batches_of(catalog, query_id, origin, batch))
+    kept = KeptBatch(
+        pipeline=pipeline,
+        checkpoint_id=checkpoint_id,
+        query_id=query_id,
+        batch_id=batch,
+        manifest=manifest,
+        state=state,
+        planned=parse_offsets(f"offsets/{batch}", document["offsets"].encode()),
+        offsets={batch: document["offsets"].encode()},
+        commits={},
+        has_later=any(number > batch for number in others.where),
+        lacks_state=LISTING in state.inline() and not _has_store(state),
+    )
+    _follow_edits(kept)
+    _add_commit(kept, document, others)
+    _add_batch_before(kept, document, others)
+    _add_source_logs(kept, others)
+    return kept
+
+
+def _made_from(kept: KeptBatch, document: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The checkpoint that the line of a batch began with, when it began with one."""
+    said = document.get("restored_from")
+    if isinstance(said, Mapping):
+        return str(said["pipeline"]), int(said["checkpoint_id"])
+    lineage = int(document.get("lineage") or 0)
+    return (kept.pipeline, lineage) if lineage else None
+
+
+def _document(state: CheckpointState) -> dict[str, Any] | None:
+    text = state.inline().get(DOCUMENT)
+    if text is None:
+        return None
+    try:
+        said = json.loads(text)
+        if not isinstance(said, dict) or not isinstance(said["offsets"], str):
+            raise TypeError("it has no entry of the offset log")
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"what is kept of the batch's log entries cannot be read: {error}") from error
+    return said
+
+
+def _origin(catalog: Catalog, row: Row) -> Row:
+    """The row of the checkpoint that a derived one comes from, by however many steps."""
+    seen = set()
+    while row["external_id"] is None and row["derived_from_id"] is not None:
+        key = row["derived_from_pipeline"], row["derived_from_id"]
+        if key in seen:
+            break
+        seen.add(key)
+        where = col("pipeline").eq(key[0]) & col("checkpoint_id").eq(key[1])
+        rows = catalog.reading.rows(MANIFESTS, where=where)
+        if not rows:
+            break
+        row = rows[0]
+    return row
+
+
+def _query_and_batch(row: Row, document: Mapping[str, Any]) -> tuple[str | None, int]:
+    query, _, number = (row["external_id"] or "").rpartition("/")
+    if query and number.isdigit():
+        return query, int(number)
+    told = document.get("batch_id")
+    # A batch's epoch is its number and one.
+    return document.get("query_id"), int(told) if told is not None else row["epoch"] - 1
+
+
+def _batches_of(catalog: Catalog, query_id: str | None, around: Row, batch: int) -> dict[int, tuple[str, int]]:
+    """The other batches of a query in a pipeline, each with the pipeline and id of its checkpoint.
+
+    A query that was taken back has run some batches more than once. Of those before, the last run up to the checkpoint is
+    meant; of those after, the first one since.
+    """
+    if query_id is None:
+        return {}
+    columns = ["checkpoint_id", "external_id", "derived_from_id", "operators", "epoch"]
+    found: dict[int, int] = {}
+    for row in catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(around["pipeline"]), columns=columns):
+        number = row["checkpoint_id"]
+        if row["derived_from_id"] is not None or number == around["checkpoint_id"]:
+            continue
+        query, other = _query_and_batch(row, {} if row["external_id"] is not None else _told_inline(row))
+        is_before = other < batch
+        if query != query_id or is_before != (number < around["checkpoint_id"]):
+            continue
+        known = found.get(other)
+        if known is None or (number > known if is_before else number < known):
+            found[other] = number
+    return {other: (around["pipeline"], number) for other, number in found.items()}
+
+
+def _told_inline(row: Row) -> Mapping[str, Any]:
+    for entry in row["operators"]:
+        if entry["operator"] == DOCUMENT and entry["state"] is not None:
+            try:
+                said = json.loads(entry["state"])
+            except ValueError:
+                return {}
+            return said if isinstance(said, dict) else {}
+    return {}
+
+
+@dataclass(slots=True)
+class _Others:
+    """Other batches of the same query, read when they are asked for."""
+
+    catalog: Catalog
+    where: Mapping[int, tuple[str, int]]
+
+    def state(self, batch: int) -> CheckpointState | None:
+        if batch not in self.where:
+            return None
+        pipeline, number = self.where[batch]
+        return self.catalog.pipeline(pipeline).state(number)
+
+    def document(self, batch: int) -> dict[str, Any] | None:
+        state = self.state(batch)
+        return None if state is None else _document(state)
+
+
+def _has_store(state: CheckpointState) -> bool:
+    return any(name == STORE or name.startswith(f"{STORE}/") for name in state.partitions())
+
+
+def _follow_edits(kept: KeptBatch) -> None:
+    """Lets Spark's entry say what the checkpoint says, where somebody moved a source with `edit_offsets`.
+
+    Raises:
+        InvalidInputError: A source was moved whose offsets are only Spark's to write.
+    """
+    lines = list(kept.planned.offsets)
+    for index, entry in enumerate(lines):
+        found = kept.manifest.source_offsets.get(f"source-{index}")
+        if found is None or found.metadata.get("spark_offset") != entry:
+            continue
+        kind, offsets = flattened(entry)
+        if dict(found.offsets) == offsets:
+            continue
+        if kind != "kafka":
+            raise InvalidInputError(
+                f"source-{index} was moved in checkpoint {kept.checkpoint_id}, and only Kafka's offsets can be written anew",
+                expected=offsets,
+                found=dict(found.offsets),
+                next_step="Begin the source there with `starting_options`, in a new checkpoint directory.",
+            )
+        topics: dict[str, dict[str, int]] = {}
+        for key, value in sorted(found.offsets.items()):
+            topic, _, partition = key.rpartition("-")
+            topics.setdefault(topic, {})[partition] = int(value)
+        lines[index] = json.dumps(topics, separators=(",", ":"))
+    if tuple(lines) != kept.planned.offsets:
+        head = kept.offsets[kept.batch_id].decode().split("\n")[:2]
+        kept.offsets[kept.batch_id] = "\n".join([*head, *lines]).encode()
+        kept.planned = parse_offsets(f"offsets/{kept.batch_id}", kept.offsets[kept.batch_id])
+
+
+def _add_commit(kept: KeptBatch, document: Mapping[str, Any], others: _Others) -> None:
+    entry = document.get("commit")
+    if entry is None:
+        # The batch was saved before Spark committed it. What a commit tells is the watermark of the next batch.
+        after = others.document(kept.batch_id + 1)
+        if after is not None:
+            watermark = parse_offsets(f"offsets/{kept.batch_id + 1}", after["offsets"].encode()).watermark_ms
+        else:
+            watermark = kept.planned.watermark_ms
+            if watermark:
+                kept.notes.append(
+                    f"the watermark after batch {kept.batch_id} is not kept: the next begins with that before, {watermark}"
+                )
+        entry = "v1\n" + json.dumps({"nextBatchWatermarkMs": watermark or 0}, separators=(",", ":"))
+    kept.commits[kept.batch_id] = entry.encode()
+
+
+def _add_batch_before(kept: KeptBatch, document: Mapping[str, Any], others: _Others) -> None:
+    """Spark wants the entry before the last one, though a committed batch is not run again."""
+    number = kept.batch_id - 1
+    if number < 0:
+        return
+    before = others.document(number)
+    if before is not None:
+        kept.offsets[number] = before["offsets"].encode()
+        if before.get("commit") is not None:
+            kept.commits[number] = before["commit"].encode()
+        return
+    made_from = _made_from(kept, document)
+    earlier = None if made_from is None else find_batch(others.catalog, *made_from)
+    if earlier is not None and earlier.batch_id == number:
+        kept.offsets[number] = earlier.offsets[number]
+        kept.commits[number] = earlier.commits[number]
+        return
+    kept.notes.append(f"batch {number} is not kept: its entry is written like that of batch {kept.batch_id}")
+    kept.offsets[number] = kept.offsets[kept.batch_id]
+
+
+def _add_source_logs(kept: KeptBatch, others: _Others) -> None:
+    """What the sources noted, back to an entry that holds all before it, or to the first.
+
+    Raises:
+        NotFoundError: An entry is missing: the source would read again what it read then.
+    """
+    wanted: dict[int, int] = {}
+    for index, offset in enumerate(kept.planned.offsets):
+        last = log_position(offset)
+        if last is not None:
+            wanted[index] = last
+    if not wanted:
+        # Where a source of another kind began, if this is the batch that began.
+        kept.source_logs.update(_entries(_document(kept.state) or {}))
+        return
+    batches = [kept.batch_id, *sorted((batch for batch in others.where if batch < kept.batch_id), reverse=True)]
+    document: Mapping[str, Any] = {}
+    for batch in batches:
+        state = kept.state if batch == kept.batch_id else others.state(batch)
+        assert state is not None
+        document = _document(state) or {}
+        entries = _entries(document)
+        for index in wanted:
+            entries.update(_whole_entries(state, index))
+        if not _take_down(kept, entries, wanted):
+            return
+    made_from = _made_from(kept, document)
+    if made_from is not None and not _take_down(kept, find_batch(others.catalog, *made_from).source_logs, wanted):
+        return
+    for index, number in wanted.items():
+        raise NotFoundError(
+            f"entry {number} of what source {index} noted is not kept: it would read again what it read then",
+            expected=f"sources/{index}/{number}",
+            found=sorted(others.where),
+            next_step="Restore the checkpoint of that batch if it was retired, or choose a later checkpoint.",
+        )
+
+
+def _take_down(kept: KeptBatch, entries: Mapping[str, bytes], wanted: dict[int, int]) -> bool:
+    """Takes entries from the numbers wanted down as far as they go; whether some are still wanted then."""
+    for index, number in list(wanted.items()):
+        at = number
+        while at >= 0 and f"sources/{index}/{at}" in entries:
+            kept.source_logs[f"sources/{index}/{at}"] = entries[f"sources/{index}/{at}"]
+            at -= 1
+        whole = f"sources/{index}/{at}{COMPACT}"
+        if whole in entries:
+            kept.source_logs[whole] = entries[whole]
+            at = -1
+        wanted[index] = at
+        if at < 0:
+            del wanted[index]
+    return bool(wanted)
+
+
+def _entries(document: Mapping[str, Any]) -> dict[str, bytes]:
+    return {name: text.encode() for name, text in document.items() if name.startswith("sources/")}
+
+
+def _whole_entries(state: CheckpointState, index: int) -> dict[str, bytes]:
+    operator = f"{SOURCES}/{index}"
+    return {
+        f"sources/{index}/{number}{COMPACT}": state.read(operator, number)
+        for number in state.partitions().get(operator, ())
+    }

@@ -1,0 +1,185 @@
+"""A checkpoint directory comes in with its state, and another one made from a checkpoint holds the same: no Spark is needed."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.streaming import capture_spark_checkpoint, restore_spark_checkpoint
+from tests.support.catalogs import QUICK_ENGINES, catalog_opener
+
+SPARK = Path(__file__).parents[1] / "data" / "spark"
+LAST = 3
+
+
+@pytest.fixture(params=QUICK_ENGINES)
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
+    return catalog_opener(request.param, tmp_path / "catalog", request)()
+
+
+@pytest.fixture(params=["hdfs", "rocksdb"])
+def query(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    shutil.copytree(SPARK / request.param, tmp_path / "query")
+    return tmp_path / "query"
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def needed(query: Path, batch: int) -> Iterator[str]:
+    """What Spark reads to go on after a batch, by what is known of these directories."""
+    version = batch + 1
+    for name in files(query):
+        top, _, rest = name.partition("/")
+        number = rest.rpartition("/")[2].partition(".")[0]
+        if any(
+            (
+                top in ("offsets", "commits") and int(number) in (batch - 1, batch),
+                top == "sources" and int(number) <= batch,
+                top == "state" and (number in ("schema", "metadata") or rest.endswith(f"/{version}.zip")),
+                rest.endswith(".delta") and int(number) <= version,
+            )
+        ):
+            yield name
+
+
+@pytest.mark.parametrize("batch", [0, 1, LAST])
+def test_a_directory_made_from_a_checkpoint_is_what_spark_needs(
+    query: Path, catalog: ld.Catalog, tmp_path: Path, batch: int
+) -> None:
+    before = files(query)
+    report = capture_spark_checkpoint(catalog, "q", query)
+    assert (report.imported, report.skipped, report.notes) == ((1, 2, 3, 4), (), ())
+    assert files(query) == before
+    assert all(catalog.pipeline("q").validate(number).valid for number in report.imported)
+    made = restore_spark_checkpoint(catalog, "q", batch + 1, tmp_path / "there" / "again")
+    there = files(tmp_path / "there" / "again")
+    tables = {name for name in there if "/SSTs/" in name}
+    assert {name: there[name] for name in there.keys() - {"metadata", "laminar.json"} - tables} == {
+        name: before[name] for name in needed(query, batch)
+    }
+    # Each zip lists its tables by name: all of them are there, and they are the same.
+    assert tables == {name for name in before if "/SSTs/" in name and name in tables}
+    assert all(there[name] == before[name] for name in tables)
+    assert bool(tables) == (query.joinpath("state/0/0/1.zip").exists())
+    assert (made.batch_id, made.files, made.notes) == (batch, len(there), ())
+    assert made.state_files == len([name for name in there if name.startswith("state/")])
+    assert json.loads(there["metadata"]) == {"id": made.query_id}
+    kept = json.loads(before["metadata"])["id"]
+    # Going back gets a new id, going on where it was keeps it.
+    assert made.is_new_query == (batch < LAST)
+    assert (made.query_id == kept) == (batch == LAST)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["again"]
+
+
+def test_again_brings_in_what_is_new(query: Path, catalog: ld.Catalog) -> None:
+    shutil.copytree(query / "commits", query / "later")
+    for number in (2, 3):
+        (query / "commits" / str(number)).unlink()
+    assert capture_spark_checkpoint(catalog, "q", query).imported == (1, 2)
+    shutil.rmtree(query / "commits")
+    (query / "later").rename(query / "commits")
+    again = capture_spark_checkpoint(catalog, "q", query)
+    assert (again.imported, again.already_there, again.skipped) == ((3, 4), 2, ())
+    # Spark removes old state; what is kept stays.
+    for path in (query / "state").rglob("1.*"):
+        path.unlink()
+    again = capture_spark_checkpoint(catalog, "q", query)
+    assert (again.imported, again.already_there, again.skipped) == ((), 4, ())
+    assert restore_spark_checkpoint(catalog, "q", 1, query.parent / "first").state_files > 2
+
+
+def test_state_that_is_gone_is_told_and_not_restored_without(query: Path, catalog: ld.Catalog, tmp_path: Path) -> None:
+    lost = next(iter((query / "state" / "0" / "1").glob("2.*")))
+    lost.unlink()
+    report = capture_spark_checkpoint(catalog, "q", query)
+    assert report.imported == (1, 2, 3, 4)
+    assert len(report.notes) == 1
+    assert "without its state" in report.notes[0]
+    with pytest.raises(NotFoundError) as caught:
+        restore_spark_checkpoint(catalog, "q", 2, tmp_path / "out")
+    assert caught.value.code is ErrorCode.FILE_MISSING
+    assert not (tmp_path / "out").exists()
+    made = restore_spark_checkpoint(catalog, "q", 2, tmp_path / "out", without_state=True)
+    assert made.state_files == 0
+    assert (tmp_path / "out" / "offsets" / "1").exists()
+
+
+def test_only_the_newest_states_are_taken_if_so_told(query: Path, catalog: ld.Catalog, tmp_path: Path) -> None:
+    capture_spark_checkpoint(catalog, "q", query, states=2)
+    for number in (1, 2):
+        with pytest.raises(NotFoundError):
+            restore_spark_checkpoint(catalog, "q", number, tmp_path / "out")
+    for number in (3, 4):
+        assert restore_spark_checkpoint(catalog, "q", number, tmp_path / "out" / str(number)).state_files
+    with pytest.raises(InvalidInputError):
+        capture_spark_checkpoint(catalog, "q", query, states=-1)
+
+
+def test_nothing_is_written_over_unless_told(query: Path, catalog: ld.Catalog, tmp_path: Path) -> None:
+    capture_spark_checkpoint(catalog, "q", query)
+    before = files(query)
+    with pytest.raises(ConflictError, match="overwrite"):
+        restore_spark_checkpoint(catalog, "q", 2, query)
+    assert files(query) == before
+    planned = restore_spark_checkpoint(catalog, "q", 2, query, overwrite=True, dry_run=True)
+    assert planned.dry_run
+    assert files(query) == before
+    made = restore_spark_checkpoint(catalog, "q", 2, query, overwrite=True)
+    assert made.replaced is not None
+    assert files(Path(made.replaced)) == before
+    assert json.loads((query / "metadata").read_text())["id"] == made.query_id
+    (tmp_path / "empty").mkdir()
+    assert restore_spark_checkpoint(catalog, "q", 2, tmp_path / "empty", new_query=False).is_new_query is False
+
+
+def test_a_directory_that_was_made_brings_in_only_what_it_added(
+    query: Path, catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    capture_spark_checkpoint(catalog, "q", query)
+    made = restore_spark_checkpoint(catalog, "q", 2, tmp_path / "again")
+    assert capture_spark_checkpoint(catalog, "q", tmp_path / "again").imported == ()
+    for top in ("offsets", "commits", "sources/0"):
+        shutil.copy(query / top / "2", tmp_path / "again" / top / "2")
+    for path in (query / "state").rglob("*"):
+        there = tmp_path / "again" / path.relative_to(query)
+        if path.is_file() and not there.exists():
+            there.parent.mkdir(exist_ok=True, parents=True)
+            shutil.copy(path, there)
+    report = capture_spark_checkpoint(catalog, "q", tmp_path / "again")
+    assert report.imported == (5,)
+    rows = catalog.engine.read("manifests").to_pylist()
+    assert {row["checkpoint_id"]: row["external_id"] for row in rows}[5] == f"{made.query_id}/2"
+    assert catalog.pipeline("q").get(5).epoch == 3
+    # What came before is with the query before, all the way back.
+    restore_spark_checkpoint(catalog, "q", 5, tmp_path / "third")
+    assert files(tmp_path / "third").items() >= {name: files(query)[name] for name in needed(query, 2)}.items()
+
+
+def test_a_derived_checkpoint_is_restored_like_the_one_it_comes_from(
+    query: Path, catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    capture_spark_checkpoint(catalog, "q", query)
+    first = restore_spark_checkpoint(catalog, "q", 2, tmp_path / "first")
+    with catalog.writer("q") as writer:
+        derived = writer.rewind(2, reason="again")
+    second = restore_spark_checkpoint(catalog, "q", derived.checkpoint_id, tmp_path / "second")
+    assert (second.batch_id, second.is_new_query) == (first.batch_id, True)
+    same = files(tmp_path / "first").keys() - {"metadata", "laminar.json"}
+    assert {name: files(tmp_path / "first")[name] for name in same} == {
+        name: files(tmp_path / "second")[name] for name in same
+    }
+
+
+def test_a_checkpoint_that_no_query_made_is_none_to_restore(catalog: ld.Catalog, tmp_path: Path) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+    with pytest.raises(NotFoundError, match="starting_options"):
+        restore_spark_checkpoint(catalog, "orders", cp.id, tmp_path / "out")
+    with pytest.raises(NotFoundError):
+        capture_spark_checkpoint(catalog, "orders", tmp_path / "nothing")

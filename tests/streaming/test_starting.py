@@ -1,0 +1,163 @@
+"""Options to begin where a checkpoint was, and a look at the sources before."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.model import Severity
+from laminar_delta.streaming import (
+    capture_spark_checkpoint,
+    check_resume,
+    files_read,
+    restore_spark_checkpoint,
+    starting_options,
+)
+from laminar_delta.streaming.checks import ResumeCode
+from laminar_delta.streaming.starting import END_INDEX
+
+SPARK = Path(__file__).parents[1] / "data" / "spark"
+
+
+@pytest.fixture
+def catalog() -> ld.Catalog:
+    return ld.open_catalog("memory", engine="memory")
+
+
+def captured(catalog: ld.Catalog, tmp_path: Path, offset: str) -> Path:
+    """A directory whose newest batch is at an offset, brought in."""
+    query = tmp_path / "query"
+    shutil.copytree(SPARK / "hdfs", query)
+    shutil.rmtree(query / "sources")
+    for path in (query / "offsets").iterdir():
+        path.write_text("\n".join([*path.read_text().split("\n")[:2], offset]))
+    capture_spark_checkpoint(catalog, "q", query)
+    return query
+
+
+def test_kafka_begins_at_the_offsets(catalog: ld.Catalog, tmp_path: Path) -> None:
+    captured(catalog, tmp_path, '{"t-x":{"0":5,"11":-1},"orders":{"0":7}}')
+    options = starting_options(catalog, "q", "source-0")
+    assert json.loads(options["startingOffsets"]) == {"t-x": {"0": 5, "11": -1}, "orders": {"0": 7}}
+    assert starting_options(catalog, "q", "source-0", 2) == options
+
+
+def test_offsets_that_were_moved_are_the_ones_that_count(catalog: ld.Catalog, tmp_path: Path) -> None:
+    captured(catalog, tmp_path, '{"orders":{"0":7,"1":3}}')
+    with catalog.writer("q") as writer:
+        moved = writer.edit_offsets({"source-0": {"orders-0": "100"}}, reason="skip a poison pill")
+    options = starting_options(catalog, "q", "source-0")
+    assert json.loads(options["startingOffsets"]) == {"orders": {"0": 100, "1": 3}}
+    restore_spark_checkpoint(catalog, "q", moved.checkpoint_id, tmp_path / "out")
+    assert (tmp_path / "out/offsets/3").read_text().split("\n")[2] == '{"orders":{"0":100,"1":3}}'
+    assert (tmp_path / "out/offsets/2").read_text().split("\n")[2] == '{"orders":{"0":7,"1":3}}'
+
+
+def test_an_offset_of_another_kind_that_was_moved_is_not_written(catalog: ld.Catalog, tmp_path: Path) -> None:
+    captured(catalog, tmp_path, '{"reservoirId":"r","reservoirVersion":6,"index":-1,"isStartingVersion":false}')
+    with catalog.writer("q") as writer:
+        moved = writer.edit_offsets({"source-0": {"reservoirVersion": "2"}}, reason="again")
+    with pytest.raises(InvalidInputError, match="starting_options"):
+        restore_spark_checkpoint(catalog, "q", moved.checkpoint_id, tmp_path / "out")
+    assert starting_options(catalog, "q", "source-0") == {"startingVersion": "2"}
+
+
+def test_a_source_written_by_hand_begins_too(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("named", {"0": "1500", "1": "980"}, metadata={"topic": "orders"})
+        cp.source("typed", {"orders-0": "7"}, metadata={"connector_type": "kafka"})
+        cp.source("wrong", {"orders-0": "seven"}, metadata={"connector_type": "kafka"})
+        cp.source("unknown", {"lsn": "0/16B3748"})
+    named = starting_options(catalog, "orders", "named")
+    assert json.loads(named["startingOffsets"]) == {"orders": {"0": 1500, "1": 980}}
+    assert json.loads(starting_options(catalog, "orders", "typed")["startingOffsets"]) == {"orders": {"0": 7}}
+    with pytest.raises(CorruptionError):
+        starting_options(catalog, "orders", "wrong")
+    with pytest.raises(InvalidInputError) as caught:
+        starting_options(catalog, "orders", "unknown")
+    assert caught.value.code is ErrorCode.UNSUPPORTED
+    with pytest.raises(NotFoundError, match="named, typed, unknown, wrong"):
+        starting_options(catalog, "orders", "kafka")
+    with pytest.raises(NotFoundError):
+        starting_options(catalog, "nothing", "kafka")
+
+
+@pytest.mark.parametrize(
+    ("index", "is_snapshot", "exact", "repeated"),
+    [
+        (-1, False, 6, 6),
+        (-100, False, 6, 6),
+        (END_INDEX, False, 7, 7),
+        (2, False, None, 6),
+        (2, True, None, None),
+        (-1, True, None, None),
+    ],
+)
+def test_delta_begins_with_whole_versions(
+    catalog: ld.Catalog, tmp_path: Path, index: int, is_snapshot: bool, exact: int | None, repeated: int | None
+) -> None:
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": "r",
+        "reservoirVersion": 6,
+        "index": index,
+        "isStartingVersion": is_snapshot,
+    }
+    captured(catalog, tmp_path, json.dumps(offset))
+    for repeat, version in ((False, exact), (True, repeated)):
+        if version is None:
+            with pytest.raises(ConflictError, match="restore_spark_checkpoint"):
+                starting_options(catalog, "q", "source-0", repeat=repeat)
+        else:
+            assert starting_options(catalog, "q", "source-0", repeat=repeat) == {"startingVersion": str(version)}
+
+
+def test_files_have_no_option_and_tell_what_was_read(catalog: ld.Catalog) -> None:
+    capture_spark_checkpoint(catalog, "q", SPARK / "hdfs")
+    with pytest.raises(InvalidInputError, match="files_read"):
+        starting_options(catalog, "q", "source-0")
+    assert (
+        files_read(catalog, "q", "source-0", 2) == ["file:///data/in/0.json", "file:///data/in/1.json"]
+        or len(files_read(catalog, "q", "source-0", 2)) == 2
+    )
+    assert len(files_read(catalog, "q", "source-0")) == 4
+
+
+def test_a_broker_that_does_not_answer_is_a_finding(catalog: ld.Catalog, tmp_path: Path) -> None:
+    captured(catalog, tmp_path, '{"orders":{"0":7}}')
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # never listens
+        settings = {"bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}", "log_level": 0}
+        found = check_resume(catalog, "q", kafka=settings, timeout_s=0.5)
+    (finding,) = found.findings
+    assert (finding.code, finding.severity, finding.source) == (
+        ResumeCode.SOURCE_UNREACHABLE,
+        Severity.FATAL,
+        "source-0",
+    )
+    assert not found.ok
+    assert finding.next_step
+
+
+def test_the_query_is_compared_and_what_was_not_looked_at_is_said(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"orders-0": "7"}, metadata={"connector_type": "kafka"})
+        cp.describe(pipeline_hash=5)
+    assert [found.code for found in check_resume(catalog, "orders").findings] == [ResumeCode.NOT_CHECKED]
+    assert check_resume(catalog, "orders", query_hash=5).ok
+    changed = check_resume(catalog, "orders", query_hash=6)
+    assert not changed.ok
+    assert (changed.findings[-1].code, changed.findings[-1].expected, changed.findings[-1].found) == (
+        ResumeCode.QUERY_CHANGED,
+        5,
+        6,
+    )
+    with catalog.writer("orders") as writer, writer.checkpoint():
+        pass
+    unknown = check_resume(catalog, "orders", query_hash=6)
+    assert unknown.ok
+    assert [found.code for found in unknown.findings] == [ResumeCode.QUERY_UNKNOWN]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, flattened, parse_offsets
 from laminar_delta.interop.sparkdir.source import DOCUMENT, LISTING, SOURCES, STORE
 from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position
@@ -42,6 +42,26 @@ class KeptBatch:
     lacks_state: bool = False
     """Whether the query has state that was not captured with it."""
     notes: list[str] = field(default_factory=list)
+
+    def captured(self, other: KeptBatch) -> KeptBatch:
+        """The same batch with the logs and the state that another checkpoint has of it.
+
+        Raises:
+            ConflictError: That one ended elsewhere: it is another run of the batch.
+        """
+        if other.planned.offsets != self.planned.offsets:
+            raise ConflictError(
+                f"batch {self.batch_id} was captured by pipeline {other.pipeline!r} with other offsets",
+                expected=self.planned.offsets,
+                found=other.planned.offsets,
+                next_step="Capture the directory of the run that this checkpoint is of.",
+            )
+        return replace(
+            other,
+            pipeline=self.pipeline,
+            checkpoint_id=self.checkpoint_id,
+            has_later=self.has_later or other.has_later,
+        )
 
 
 def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch:
@@ -81,6 +101,22 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
     _add_batch_before(kept, document, others)
     _add_source_logs(kept, others)
     return kept
+
+
+def find_captured(catalog: Catalog, pipeline: str, batch: KeptBatch) -> KeptBatch:
+    """What a pipeline into which the query's directory was captured keeps of a batch. Raises `NotFoundError`."""
+    external = f"{batch.query_id}/{batch.batch_id}"
+    where = col("pipeline").eq(pipeline)
+    rows = catalog.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id", "external_id"])
+    for row in rows:
+        if row["external_id"] == external:
+            return find_batch(catalog, pipeline, row["checkpoint_id"])
+    raise NotFoundError(
+        f"pipeline {pipeline!r} has no batch {batch.batch_id} of query {batch.query_id}",
+        expected=external,
+        found=len(rows),
+        next_step="Capture the query's directory into that pipeline first.",
+    )
 
 
 def _made_from(kept: KeptBatch, document: Mapping[str, Any]) -> tuple[str, int] | None:

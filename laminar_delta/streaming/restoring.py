@@ -20,7 +20,7 @@ from laminar_delta.interop.sparkdir.archive import unpack
 from laminar_delta.interop.sparkdir.source import RESTORED, STORE
 from laminar_delta.interop.writing import Output
 from laminar_delta.model import new_attempt_id
-from laminar_delta.streaming.kept import KeptBatch, find_batch
+from laminar_delta.streaming.kept import KeptBatch, find_batch, find_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,7 @@ def restore_spark_checkpoint(
     location: str | Path,
     *,
     filesystem: FileSystem | None = None,
+    captured_in: str | None = None,
     new_query: bool | None = None,
     overwrite: bool = False,
     without_state: bool = False,
@@ -72,6 +73,8 @@ def restore_spark_checkpoint(
         checkpoint_id: Which: one that was captured, or saved by `foreach_batch`, or derived from such.
         location: Where to make it, a path or URI; with `filesystem`, a path on it.
         filesystem: Any Arrow filesystem.
+        captured_in: The pipeline into which the query's directory was captured, where that is another: its batch has what only
+            a finished one has, state and commit.
         new_query: Whether the query gets a new id. Delta and others know a batch by the query's id and its number, and skip one
             they have. So going back needs a new id, and going on where it was needs the old one. By default it is new when the
             catalog has later batches of the query.
@@ -84,6 +87,8 @@ def restore_spark_checkpoint(
         NotFoundError: There is no such checkpoint, or it is not one of a query, or something of it was not captured.
     """
     kept = find_batch(catalog, pipeline, checkpoint_id)
+    if captured_in is not None:
+        kept = kept.captured(find_captured(catalog, captured_in, kept))
     if kept.lacks_state and not without_state:
         raise NotFoundError(
             f"checkpoint {checkpoint_id} of pipeline {pipeline!r} is of a query with state, and was kept without it",

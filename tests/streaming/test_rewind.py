@@ -1,0 +1,181 @@
+"""A finished query is taken back, its sink with it, and run again: the same output, and no batch skipped."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.model import Severity
+from laminar_delta.streaming import (
+    CheckpointListener,
+    ResumeCode,
+    capture_spark_checkpoint,
+    check_resume,
+    restore_spark_checkpoint,
+    schema_hash,
+    starting_options,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 6
+BACK = 3
+PROVIDERS = {
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+
+
+@pytest.fixture
+def session(spark: "SparkSession") -> "SparkSession":
+    """A session in which small things are quick."""
+    own = spark.newSession()
+    for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
+        own.conf.set(name, "2")
+    return own
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> ld.Catalog:
+    return ld.open_catalog(str(tmp_path / "catalog"))
+
+
+def fill_files(place: Path) -> None:
+    place.mkdir()
+    for number in range(BATCHES):
+        rows = [{"key": f"k{one % 3}", "n": number * 10 + one} for one in range(5)]
+        (place / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def finish(query: "DataFrame", place: Path, sink: Path, mode: str = "append") -> None:
+    writer = query.writeStream.format("delta").outputMode(mode).option("checkpointLocation", str(place))
+    started = writer.queryName("rewound").trigger(availableNow=True).start(str(sink))
+    assert started.awaitTermination(600)
+
+
+def history(session: "SparkSession", sink: Path) -> list[tuple[int, str, str | None, str | None]]:
+    """Version, operation, and for batches query and number; oldest first."""
+    rows = session.sql(f"DESCRIBE HISTORY delta.`{sink}`").orderBy("version").collect()
+    told = [(row.version, row.operation, row.operationParameters) for row in rows]
+    return [(version, word, said.get("queryId"), said.get("epochId")) for version, word, said in told]
+
+
+def version_after(session: "SparkSession", sink: Path, query_id: str, batch: int) -> int:
+    return next(v for v, _, query, number in history(session, sink) if (query, number) == (query_id, str(batch)))
+
+
+def content(session: "SparkSession", sink: Path, version: int | None = None) -> list[Any]:
+    reader = session.read.format("delta")
+    frame = (reader if version is None else reader.option("versionAsOf", version)).load(str(sink))
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def take_back(
+    session: "SparkSession", catalog: ld.Catalog, tmp_path: Path, read: Callable[[], "DataFrame"], mode: str
+) -> None:
+    """Runs a query to its end, takes it and its sink back, and runs it again."""
+    place, sink, again = tmp_path / "query", tmp_path / "sink", tmp_path / "again"
+    finish(read(), place, sink, mode)
+    report = capture_spark_checkpoint(catalog, "q", place)
+    assert (len(report.imported), report.skipped, report.notes) == (BATCHES, (), ())
+    query_id = json.loads((place / "metadata").read_text())["id"]
+    versions = [version_after(session, sink, query_id, batch) for batch in range(BATCHES)]
+    outputs = [content(session, sink, version) for version in versions]
+    assert len({str(output) for output in outputs}) == BATCHES
+
+    goal = report.imported[-1] - BACK
+    stays = catalog.pipeline("q").get(goal).epoch - 1
+    session.sql(f"RESTORE TABLE delta.`{sink}` TO VERSION AS OF {versions[stays]}").collect()
+    assert content(session, sink) == outputs[stays]
+    made = restore_spark_checkpoint(catalog, "q", goal, again)
+    assert (made.batch_id, made.is_new_query) == (stays, True)
+    finish(read(), again, sink, mode)
+
+    since = [entry for entry in history(session, sink) if entry[2] == made.query_id]
+    assert [number for _, _, _, number in since] == [str(batch) for batch in range(stays + 1, BATCHES)]
+    assert [content(session, sink, version) for version, _, _, _ in since] == outputs[stays + 1 :]
+    # What ran again is history too, beside what ran first.
+    report = capture_spark_checkpoint(catalog, "q", again)
+    assert report.imported == tuple(range(BATCHES + 1, BATCHES + 1 + BACK))
+    first, second = (catalog.pipeline("q").get(number).source_offsets for number in (BATCHES, BATCHES + BACK))
+    assert {name: found.offsets for name, found in first.items()} == {
+        name: found.offsets for name, found in second.items()
+    }
+
+
+@pytest.mark.parametrize("provider", [pytest.param("hdfs", marks=pytest.mark.soak), "rocksdb"])
+def test_a_query_with_state_is_taken_back_with_it(
+    provider: str, session: "SparkSession", catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
+    fill_files(tmp_path / "in")
+
+    def read() -> "DataFrame":
+        files = (
+            session.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+        )
+        return files.groupBy("key").sum("n")
+
+    take_back(session, catalog, tmp_path, read, "complete")
+
+
+def test_a_delta_source_is_taken_back_looked_at_and_begun_by_options(
+    session: "SparkSession", catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    for number in range(BATCHES):
+        frame = session.createDataFrame([(number, one) for one in range(3)], "batch int, n int").coalesce(1)
+        frame.write.format("delta").mode("append").save(str(source))
+
+    def read(**options: str) -> "DataFrame":
+        wanted = {"maxFilesPerTrigger": "1", **(options or {"startingVersion": "0"})}
+        return session.readStream.format("delta").options(**wanted).load(str(source))
+
+    with CheckpointListener(catalog, {"rewound": "q"}, every_s=3600) as listener:
+        session.streams.addListener(listener)
+        try:
+            take_back(session, catalog, tmp_path, read, "append")
+            bus = session.sparkContext._jsc.sc().listenerBus()
+            bus.waitUntilEmpty()
+        finally:
+            session.streams.removeListener(listener)
+    told = catalog.sql(
+        "SELECT query_id, batch_id, input_rows FROM progress_history WHERE event = 'progress'"
+    ).to_pylist()
+    assert listener.counts.dropped == listener.counts.failures == 0
+    query_id = json.loads((tmp_path / "query" / "metadata").read_text())["id"]
+    assert {(row["batch_id"], row["input_rows"]) for row in told if row["query_id"] == query_id} >= {
+        (batch, 3) for batch in range(BATCHES)
+    }
+    offsets = catalog.sql("SELECT DISTINCT pipeline, end_offset FROM progress_sources WHERE batch_id = 0").to_pylist()
+    assert {row["pipeline"] for row in offsets} == {"q"}
+    assert "reservoirId" in offsets[0]["end_offset"]
+
+    # The source as options begin it: what comes after the checkpoint, and nothing else.
+    options = starting_options(catalog, "q", "source-0", 3)
+    finish(read(**options), tmp_path / "third", tmp_path / "rest")
+    assert content(session, tmp_path / "rest") == [(batch, n) for batch in range(3, BATCHES) for n in range(3)]
+
+    look = check_resume(catalog, "q", 3, spark=session, tables={"source-0": str(source)})
+    assert (look.ok, look.findings) == (True, ())
+    other = session.createDataFrame([(1,)], "n int")
+    other.write.format("delta").save(str(tmp_path / "other"))
+    for table, code in (
+        (tmp_path / "other", ResumeCode.TABLE_REPLACED),
+        (tmp_path / "no", ResumeCode.SOURCE_UNREACHABLE),
+    ):
+        (finding,) = check_resume(catalog, "q", 3, spark=session, tables={"source-0": str(table)}).findings
+        assert (finding.code, finding.severity) == (code, Severity.FATAL)
+
+    with catalog.writer("q") as writer:
+        ahead = writer.edit_offsets({"source-0": {"reservoirVersion": "99"}}, reason="test").checkpoint_id
+    (finding,) = check_resume(catalog, "q", ahead, spark=session, tables={"source-0": str(source)}).findings
+    assert (finding.code, finding.expected, finding.found) == (ResumeCode.VERSION_AHEAD, 99, BATCHES - 1)
+    assert schema_hash(other) != schema_hash(session.createDataFrame([("1",)], "n string"))
+    assert schema_hash(other) == schema_hash(other.schema)

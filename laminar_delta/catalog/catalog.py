@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ from laminar_delta.catalog.overview import PipelineOverview, overviews
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.tables import BY_NAME, MANIFESTS
+from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, WRITERS
 from laminar_delta.catalog.usage import CatalogUsage, usage
 from laminar_delta.catalog.writer import Writer
-from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import InvalidInputError, LaminarDeltaError, NotFoundError, SessionStateError
 from laminar_delta.model.ids import validate_pipeline_name
 
 if TYPE_CHECKING:
@@ -109,6 +111,23 @@ class Catalog:
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline to read; it need not have checkpoints yet."""
         return Pipeline(validate_pipeline_name(name), self.reading)
+
+    def known_pipeline(self, name: str) -> Pipeline:
+        """The same for one that has a checkpoint or had a writer. Raises `NotFoundError` naming the nearest there is."""
+        found = self.pipeline(name)
+        where = col("pipeline").eq(name)
+        if any(self.reading.rows(spec, where=where, columns=["pipeline"]) for spec in (MANIFESTS, WRITERS)):
+            return found
+        known = sorted(
+            {*self.pipelines(), *(row["pipeline"] for row in self.reading.rows(WRITERS, columns=["pipeline"]))}
+        )
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        raise NotFoundError(
+            f"there is no pipeline {name!r} in the catalog",
+            expected=name,
+            found=known,
+            next_step=f"Did you mean {nearest[0]!r}?" if nearest else "It has none yet.",
+        )
 
     def pipelines(self) -> list[str]:
         """The pipelines that have checkpoints, by name."""

@@ -106,7 +106,7 @@ def maintain(
     """
     tell = progress or (lambda _: None)
     tell("checking")
-    _check_windows(engine, policy)
+    check_windows(engine, policy)
     if policy.vacuum:
         _check_copies(engine)
     report = MaintenanceReport(dry_run=dry_run)
@@ -179,7 +179,8 @@ def _putting_off(report: MaintenanceReport, what: str) -> Iterator[None]:
         report.put_off[what] = conflict.message
 
 
-def _check_windows(engine: Engine, policy: MaintenancePolicy) -> None:
+def check_windows(engine: Engine, policy: MaintenancePolicy) -> None:
+    """Refuses what would cut the healing window or lose a slow write: `InvalidInputError` naming the table."""
     for spec in present(engine):
         properties = engine.properties(spec.name)
         log = _interval(spec.name, "delta.logRetentionDuration", properties)

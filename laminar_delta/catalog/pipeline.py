@@ -47,6 +47,10 @@ class Pipeline:
         """All visible checkpoints, ascending by id."""
         return heads(self.reading, self.name)
 
+    def standing(self) -> Standing:
+        """What was decided on its checkpoints: which are pinned, retired, abandoned."""
+        return standing(self.reading, self.name)
+
     def latest(self) -> CheckpointManifest | None:
         """The manifest of the newest visible checkpoint; None when there is none. Computed from rows: no pointer can dangle."""
         found = self.list()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads
 from laminar_delta.catalog.decisions import Standing, standings
+from laminar_delta.catalog.later import present
 from laminar_delta.catalog.needs import followed
-from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, TABLES
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +65,7 @@ def usage(reading: Reading) -> CatalogUsage:
     sizes: dict[str, dict[int, int]] = {}
     tables = []
     # Before the manifests: what is committed by then has its row in what is read next.
-    for spec in TABLES:
+    for spec in present(reading.engine):
         found = reading.engine.sizes(spec.name)
         tables.append(
             TableUsage(

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from laminar_delta._version import __version__
-from laminar_delta.cli import moving
-from laminar_delta.errors import LaminarDeltaError
+from laminar_delta.cli import asking, deriving, keeping, looking, moving, safety, setting_up
+from laminar_delta.cli.registry import COMMANDS, GROUPS, build
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+FAMILIES: tuple[ModuleType, ...] = (looking, asking, safety, keeping, deriving, moving, setting_up)
+"""The modules whose commands there are: importing them registers those."""
+
+
+class _Grouped(TyperGroup):
+    """Help with the commands under headings. Plain text: drawing boxes would take as long as everything else together."""
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # typer's own click
+        """See `TyperGroup`."""
+        groups = {found.name.partition(" ")[0]: found.group for found in COMMANDS.values()}
+        limit = formatter.width - 6 - max(map(len, groups))
+        for group in GROUPS:
+            rows = [
+                (name, found.get_short_help_str(limit))
+                for name in self.list_commands(ctx)
+                if groups[name] == group and (found := self.get_command(ctx, name)) is not None
+            ]
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="laminar-delta",
-    help="A transactional checkpoint catalog for data pipelines, kept as Delta tables.",
+    cls=_Grouped,
+    help="A transactional checkpoint catalog for data pipelines, kept as Delta tables. The catalog is named by --catalog, by "
+    "LAMINAR_DELTA_CATALOG, or in laminar-delta.toml. Every command has --json; docs/cli.md has its fields and the exit codes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -34,38 +61,13 @@ def _common(
     pass
 
 
-_Directory = Annotated[Path | None, typer.Option(help="Keep everything in this directory, which must not exist yet.")]
-
-
-@app.command()
-def demo(
-    directory: _Directory = None,
-    records: Annotated[int, typer.Option(min=30, max=10_000, help="How many numbers the pipeline reads.")] = 40,
-) -> None:
-    """Run a pipeline that is killed twice, and show that it loses and repeats nothing."""
-    from laminar_delta.cli.demo import run_demo
-
-    run_demo(directory, records)
-
-
-@app.command()
-def race(
-    directory: _Directory = None,
-    rounds: Annotated[int, typer.Option(min=1, max=200, help="How many commits there are to win.")] = 12,
-) -> None:
-    """Let two processes race for the same commits, and show who won, who was told, and what the table's log says."""
-    from laminar_delta.cli.demo_race import run_race
-
-    run_race(directory, rounds)
-
-
-moving.register(app)
+build(app, FAMILIES)
 
 
 def main() -> None:
-    """Runs the command line; errors of ours are one sentence and exit code 1."""
-    try:
-        app()
-    except LaminarDeltaError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise SystemExit(1) from error
+    """Runs the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -6,22 +6,22 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from laminar_delta.interop import INSPECTED, KINDS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from laminar_delta.interop import CheckpointSummary, ExportReport, ImportReport, Inspection, Skipped
 
 MOST_ROWS = 20
 """Of a long list, how many are shown."""
 
 
-def print_inspection(report: Inspection) -> None:
+def print_inspection(console: Console, report: Inspection) -> None:
     """What a place holds."""
-    console = Console()
     console.print(f"{escape(report.location)}: {INSPECTED[report.kind]}, {len(report.checkpoints)} found")
     if report.checkpoints:
         console.print(_checkpoints(report.checkpoints))
@@ -42,9 +42,8 @@ def print_inspection(report: Inspection) -> None:
         console.print(f"[red]{damaged} of {len(report.checkpoints)} cannot be used.[/red]")
 
 
-def print_import(report: ImportReport) -> None:
+def print_import(console: Console, report: ImportReport) -> None:
     """What an import did."""
-    console = Console()
     done = "would be imported" if report.dry_run else "imported"
     console.print(
         f"{KINDS[report.kind]} at {escape(report.location)}: [green]{len(report.imported)} {done}[/green] into pipeline "
@@ -61,9 +60,8 @@ def print_import(report: ImportReport) -> None:
     _print_notes(console, report.notes)
 
 
-def print_export(report: ExportReport) -> None:
+def print_export(console: Console, report: ExportReport) -> None:
     """What an export wrote."""
-    console = Console()
     done = "would be written" if report.dry_run else "written"
     console.print(
         f"[green]{len(report.exported)} checkpoints {done}[/green] to {escape(report.location)} in layout {report.layout}: "

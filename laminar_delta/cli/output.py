@@ -1,0 +1,200 @@
+"""The one place where commands print: tables for people, one JSON document for programs, progress and questions beside it.
+
+Answers go to standard output, everything else to standard error. Names come from data: they are escaped, never interpreted.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from laminar_delta.cli.exits import Declined
+from laminar_delta.errors import InvalidInputError
+from laminar_delta.masking import masked
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Progress = Callable[[int, int | None], None]
+"""Is told how many are done, and of how many."""
+
+MOST_ROWS = 50
+"""Of a long list, how many rows a table shows unless told otherwise."""
+_PIPED_WIDTH = 160
+"""Columns where no terminal says how many it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How one call prints."""
+
+    as_json: bool = False
+    assume_yes: bool = False
+    mask: Callable[[str], str] = masked
+    """Takes secrets out of a text."""
+
+    def json(self, document: Mapping[str, object]) -> None:
+        """The answer for programs, when that is what was asked for; nothing otherwise."""
+        if self.as_json:
+            typer.echo(self.mask(json.dumps(plain(document), ensure_ascii=False, indent=2)))
+
+    @property
+    def console(self) -> Console:
+        """Where text for people goes; nowhere when the answer is JSON."""
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        found = Console(quiet=self.as_json, highlight=False, soft_wrap=False)
+        if width is not None and "COLUMNS" not in found._environ:
+            found.width = width
+        return found
+
+    def line(self, text: str, *, style: str | None = None) -> None:
+        """A line of text, taken as it is."""
+        if not self.as_json:
+            from rich.text import Text
+
+            self.console.print(Text(self.mask(text), style=style or ""), soft_wrap=True)
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        title: str | None = None,
+        right: Sequence[str] = (),
+        most: int | None = MOST_ROWS,
+    ) -> None:
+        """A table; of more than `most` rows the first, and how many there are."""
+        if self.as_json:
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        found = list(rows)
+        shown = found if most is None else found[:most]
+        table = Table(title=None if title is None else Text(self.mask(title)), title_justify="left")
+        for name in columns:
+            table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        for row in shown:
+            table.add_row(*(Text(self.mask(cell(value))) for value in row))
+        self.console.print(table)
+        if len(shown) < len(found):
+            self.line(f"… and {len(found) - len(shown)} more; --limit shows more, --json all.")
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress | None]:
+        """A bar on the terminal; none where nobody watches."""
+        if self.as_json or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        with Bar(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    @contextmanager
+    def steps(self) -> Iterator[Callable[[str], None] | None]:
+        """A line on the terminal that says what comes next; none where nobody watches."""
+        if self.as_json or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status("") as status:
+            yield lambda text: status.update(text)
+
+    def confirm(self, what: str) -> None:
+        """Asks before something that destroys, naming what goes.
+
+        Raises:
+            Declined: The answer was no.
+            InvalidInputError: There is nobody to ask, and `--yes` was not given.
+        """
+        if self.assume_yes:
+            return
+        if not sys.stdin.isatty():
+            raise InvalidInputError(
+                f"nobody is here to be asked: {what}", expected="--yes, or a terminal", next_step="Add --yes to do it."
+            )
+        if not typer.confirm(self.mask(f"{what} Go on?"), err=True):
+            raise Declined
+
+
+def cell(value: object) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, dt.datetime):
+        return f"{value.astimezone(dt.timezone.utc):%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    if isinstance(value, (Mapping, list, tuple)):
+        return json.dumps(plain(value), ensure_ascii=False)
+    return str(value)
+
+
+def plain(value: object) -> Any:
+    """A value as JSON has it: times as ISO 8601 in UTC, bytes as base64, spans as seconds."""
+    if is_dataclass(value) and not isinstance(value, type):
+        to_dict = getattr(value, "to_dict", None)
+        return (
+            plain(to_dict())
+            if to_dict is not None
+            else {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        )
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, dt.datetime):
+        moment = value.replace(tzinfo=dt.timezone.utc) if value.tzinfo is None else value.astimezone(dt.timezone.utc)
+        return moment.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else str(value)
+    if isinstance(value, (bytes, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and value != value:  # NaN is no JSON
+        return None
+    return value if isinstance(value, (str, int, float, type(None))) else str(value)
+
+
+def size(count: int | None) -> str:
+    """Bytes for people."""
+    if count is None:
+        return ""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    raise AssertionError
+
+
+def ago(moment: dt.datetime | None, now: dt.datetime | None = None) -> str:
+    """How long ago, for people."""
+    if moment is None:
+        return ""
+    seconds = ((now or dt.datetime.now(dt.timezone.utc)) - moment).total_seconds()
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

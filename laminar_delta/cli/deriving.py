@@ -68,8 +68,9 @@ def offsets_set(
     )
 
     def make(writer: Writer) -> Derived:
+        # From the very checkpoint that was shown and agreed to, also if there is a newer one by now.
         return writer.edit_offsets(
-            edits, reason=reason, checkpoint_id=checkpoint, accept_undelivered=accept_undelivered
+            edits, reason=reason, checkpoint_id=told.from_id, accept_undelivered=accept_undelivered
         )
 
     _derive(call, pipeline, told, make, reason, apply=apply, takeover=takeover)

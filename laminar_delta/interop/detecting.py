@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.engine.local.place import local_path
 from laminar_delta.errors import InvalidInputError, NotFoundError
 from laminar_delta.interop.laminardb.distributed import LATEST, DistributedSource
+from laminar_delta.interop.laminardb.incremental import IncrementalSource, is_incremental
 from laminar_delta.interop.laminardb.layout import LATEST_TEXT, Layout, parse_checkpoint_name, parse_manifest_name
 from laminar_delta.interop.laminardb.numbered import NumberedSource, ObjectSource
 from laminar_delta.interop.place import Entry, Limits, Place
@@ -27,6 +28,7 @@ KINDS: Mapping[str, str] = {
     NumberedSource.kind: "LaminarDB, file-system store",
     ObjectSource.kind: "LaminarDB, object store",
     DistributedSource.kind: "LaminarDB, distributed layout",
+    IncrementalSource.kind: "LaminarDB 0.18, incremental manager",
     SparkSource.kind: "Spark Structured Streaming checkpoint",
 }
 """What can be read, and what people call it."""
@@ -50,7 +52,7 @@ def open_source(
         if kind not in KINDS:
             raise InvalidInputError(f"there is no kind of source {kind!r}", expected=list(KINDS), found=kind)
         return _as_kind(place, prefix, kind)
-    for found in (_spark, _objects, _distributed, _files):
+    for found in (_spark, _objects, _distributed, _incremental, _files):
         source = found(place, prefix)
         if source is not None:
             return source
@@ -77,7 +79,8 @@ def check_apart(source: str | Path, catalog: str) -> None:
     taken = [root / name for name in ("checkpoints", "manifests", "offsets", "commits", "sources", "state")]
     if root.name == "checkpoints":
         taken = [root]
-    if place == root or any(place.is_relative_to(path) for path in taken):
+    inside = place.relative_to(root).parts if place.is_relative_to(root) else ("",)
+    if not inside or inside[0].startswith("checkpoint_") or any(place.is_relative_to(path) for path in taken):
         raise InvalidInputError(
             f"the catalog at {place} would be among the files of the source at {root}",
             expected="a place of its own",
@@ -91,6 +94,7 @@ def _as_kind(place: Place, prefix: str, kind: str) -> Source:
         NumberedSource.kind: lambda: _files(place, prefix) or NumberedSource(place, Layout(prefix)),
         ObjectSource.kind: lambda: ObjectSource(place, Layout(prefix)),
         DistributedSource.kind: lambda: _distributed(place, prefix) or DistributedSource(place),
+        IncrementalSource.kind: lambda: _incremental(place, prefix) or IncrementalSource(place),
         SparkSource.kind: lambda: SparkSource(place),
     }
     source = makers[kind]()
@@ -119,6 +123,13 @@ def _distributed(place: Place, prefix: str) -> Source | None:
     if any(_is_distributed(entry) for entry in place.entries(inside)):
         return DistributedSource(place.below(inside) if inside else place)
     return None
+
+
+def _incremental(place: Place, prefix: str) -> Source | None:
+    nested = f"{prefix}checkpoints"
+    if is_incremental(place, nested):
+        return IncrementalSource(place.below(nested))
+    return IncrementalSource(place) if is_incremental(place) else None
 
 
 def _files(place: Place, prefix: str) -> Source | None:

@@ -111,6 +111,7 @@ def test_a_batch_alone_can_be_looked_at(run: Run) -> None:
         (["import", "nowhere", "--catalog", "c", "--pipeline", "p"], "holds no checkpoints of a kind known here"),
         (["import", "tree", "--catalog", "tree/checkpoints/c", "--pipeline", "p"], "a source is never changed"),
         (["import", "tree", "--catalog", "tree", "--pipeline", "p"], "a source is never changed"),
+        (["import", "tree", "--catalog", "tree/checkpoint_1/c", "--pipeline", "p"], "a source is never changed"),
         (["import", "checkpoints", "--catalog", "checkpoints/c", "--pipeline", "p"], "a source is never changed"),
         (["export", "out", "--catalog", "nowhere", "--pipeline", "p"], "there is no catalog at"),
         (["inspect", "nosuch://me:secret@bucket"], "nosuch://***@bucket is no place files can be read from"),
@@ -119,7 +120,16 @@ def test_a_batch_alone_can_be_looked_at(run: Run) -> None:
 def test_an_error_is_one_sentence_and_exit_code_1(
     run: Run, arguments: list[str], sentence: str, tmp_path: Path
 ) -> None:
-    places = {"nowhere", "tree", "tree/checkpoints/c", "checkpoints", "checkpoints/c", "out", "c"}
+    places = {
+        "nowhere",
+        "tree",
+        "tree/checkpoints/c",
+        "tree/checkpoint_1/c",
+        "checkpoints",
+        "checkpoints/c",
+        "out",
+        "c",
+    }
     done = run(*(tmp_path / word if word in places else word for word in arguments))
     assert done.returncode == 1
     assert done.stdout == ""

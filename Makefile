@@ -10,7 +10,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint check-tests soak bench lock format clean
+.PHONY: help install demo test lint check-tests soak bench docs picture lock format clean
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
@@ -22,11 +22,12 @@ demo: install  ## Install everything and run the main job
 
 test: install lint check-tests  ## Install everything, then lint, types and all tests
 
-install: $(STAMP)  ## Install everything into .venv/ (and Java where it is missing)
+install: $(STAMP)  ## Install everything into .venv/ (and Java and Chromium where they are missing)
 
-$(STAMP): requirements.lock pyproject.toml .ci/ensure-venv .ci/ensure-java
+$(STAMP): requirements.lock pyproject.toml .ci/ensure-venv .ci/ensure-java .ci/ensure-chromium
 	@.ci/ensure-venv
 	@.ci/ensure-java
+	@.ci/ensure-chromium
 	@echo "Installing the locked packages (a minute or two the first time) ..."
 	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --progress-bar on -r requirements.lock
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
@@ -55,9 +56,15 @@ soak: install  ## Long random runs: ROUNDS rounds from SEED
 bench: install  ## Measure, as ratios side by side
 	$(BIN)/python -m benchmarks
 
+docs: install  ## Build the documentation into site/, every warning an error
+	$(BIN)/mkdocs build --strict --quiet
+
+picture: install  ## Make the picture of the report in the README anew
+	$(BIN)/python -m tests.support.picture docs/report.webp
+
 lock: install  ## Resolve the exact versions anew
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --all-extras --generate-hashes \
 	    --no-emit-index-url --no-header --upgrade --quiet -o requirements.lock
 
 clean:  ## Remove what make made, .venv/ included
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

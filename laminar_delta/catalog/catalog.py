@@ -21,6 +21,7 @@ from laminar_delta.catalog.usage import CatalogUsage, usage
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, NotFoundError, SessionStateError
+from laminar_delta.model.display import Displayed
 from laminar_delta.model.ids import validate_pipeline_name
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(Displayed):
     """A set of Delta tables with checkpoints; opened by `open_catalog`."""
 
     engine: Engine

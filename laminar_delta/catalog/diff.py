@@ -17,6 +17,7 @@ from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.rows import SOURCE, TABLE
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.codec import xxh3_hex
+from laminar_delta.model.display import Displayed
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -78,7 +79,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointDiff:
+class CheckpointDiff(Displayed):
     """What changed from one checkpoint to another."""
 
     pipeline: str

@@ -26,6 +26,7 @@ from laminar_delta.catalog.timeline import Happening, timeline
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
+from laminar_delta.model.display import Displayed
 from laminar_delta.model.findings import ValidationResult
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.model.manifest import now_ms
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Displayed):
     """A pipeline as readers see it: only committed checkpoints that were not retired."""
 
     name: str

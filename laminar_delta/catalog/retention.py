@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.needs import followed
 from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.display import Displayed
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.checkpoints import CheckpointHead
@@ -44,7 +45,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionPlan:
+class RetentionPlan(Displayed):
     """What a policy comes to."""
 
     retire: tuple[int, ...]

@@ -7,6 +7,7 @@ compared. None of them makes a checkpoint unusable by itself; what does is found
 from dataclasses import dataclass
 from enum import Enum
 
+from laminar_delta.model.display import Displayed
 from laminar_delta.model.manifest import CheckpointManifest
 from laminar_delta.model.rules import U64
 from laminar_delta.model.wire import WireModel
@@ -62,7 +63,7 @@ class Finding(WireModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationResult(WireModel):
+class ValidationResult(Displayed, WireModel):
     """The outcome of examining one checkpoint."""
 
     checkpoint_id: U64

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from laminar_delta.errors import CorruptionError
 from laminar_delta.model.base64text import decode_base64, encode_base64
+from laminar_delta.model.display import Displayed
 from laminar_delta.model.rules import I64, U32, U64
 from laminar_delta.model.status import SinkCommitStatus
 from laminar_delta.model.wire import WireModel
@@ -117,7 +118,7 @@ class InFlightRecord(WireModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointManifest(WireModel):
+class CheckpointManifest(Displayed, WireModel):
     """One checkpoint: where the pipeline was, what it knew and what it had delivered."""
 
     pretty_json: ClassVar[bool] = True

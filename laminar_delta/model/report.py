@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from laminar_delta.model.display import Displayed
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.manifest import CheckpointManifest
 from laminar_delta.model.mismatch import Mismatch
@@ -33,7 +34,7 @@ class HealedRows(WireModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryReport(WireModel):
+class RecoveryReport(Displayed, WireModel):
     """The walk from the newest checkpoint to the first valid one.
 
     `chosen_id` is None only if nothing was there or nothing was valid; `examined` tells which.

@@ -1,0 +1,75 @@
+"""The questions a report asks of the views: one text for every engine, and none that reads the state itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+QUERIES = {
+    "checkpoints": """
+        SELECT
+          c.pipeline, c.checkpoint_id, c.epoch, c.created_at, c.generation, c.attempt_id, c.watermark, c.size_bytes,
+          c.is_pinned, c.is_abandoned, c.derived_how, w.owner
+        FROM checkpoints AS c
+        LEFT JOIN writers AS w ON w.pipeline = c.pipeline AND w.generation = c.generation
+        WHERE TRUE {chosen}
+        ORDER BY c.pipeline, c.checkpoint_id""",
+    "sizes": """
+        SELECT
+          c.pipeline, c.checkpoint_id,
+          CASE WHEN c.table_name = 'operator_deltas' THEN 'delta' ELSE 'full' END AS form, SUM(c.raw_bytes) AS bytes
+        FROM storage_usage AS c
+        WHERE c.standing IN ('live', 'pinned') {chosen}
+        GROUP BY c.pipeline, c.checkpoint_id, CASE WHEN c.table_name = 'operator_deltas' THEN 'delta' ELSE 'full' END
+        UNION ALL
+        SELECT c.pipeline, c.checkpoint_id, 'inline' AS form, SUM(c.raw_bytes) AS bytes
+        FROM state_usage AS c
+        WHERE c.storage = 'inline' {chosen}
+        GROUP BY c.pipeline, c.checkpoint_id
+        ORDER BY 1, 2, 3""",
+    "sinks": """
+        SELECT c.pipeline, c.checkpoint_id, c.sink, c.status, c.error
+        FROM sink_history AS c
+        WHERE c.is_current {chosen}
+        ORDER BY c.pipeline, c.checkpoint_id, c.sink""",
+    "offsets": """
+        SELECT c.pipeline, c.checkpoint_id, c.name, c.partition_key, c.offset_number
+        FROM offsets_history AS c
+        WHERE TRUE {chosen}
+        ORDER BY c.pipeline, c.checkpoint_id, c.name, c.partition_key""",
+    "recoveries": """
+        SELECT
+          c.pipeline, c.recovery_id, c.started_at, c.elapsed_ms, c.chosen_id, c.examined, c.skipped, c.healed, c.owner
+        FROM recovery_history AS c
+        WHERE TRUE {chosen}
+        ORDER BY c.started_at""",
+    "steps": """
+        SELECT c.pipeline, c.recovery_id, c.checkpoint_id, c.outcome, c.reason
+        FROM recovery_steps AS c
+        WHERE TRUE {chosen}
+        ORDER BY c.started_at, c.checkpoint_id DESC""",
+    "writers": """
+        SELECT c.pipeline, c.generation, c.owner, c.taken_at
+        FROM writers AS c
+        WHERE TRUE {chosen}
+        ORDER BY c.pipeline, c.generation""",
+    "decisions": """
+        SELECT c.pipeline, c.checkpoint_id, c.decision, c.decided_at, c.decided_by, c.reason
+        FROM retention AS c
+        WHERE TRUE {chosen}
+        ORDER BY c.pipeline, c.ordinal""",
+    "storage": """
+        SELECT c.pipeline, c.standing, SUM(c.raw_bytes) AS bytes
+        FROM storage_usage AS c
+        WHERE TRUE {chosen}
+        GROUP BY c.pipeline, c.standing
+        ORDER BY c.pipeline, c.standing""",
+}
+"""By the name of what they bring. `{chosen}` is where the pipelines are narrowed down."""
+
+
+def question(text: str, pipelines: Sequence[str] | None) -> str:
+    """A query for some pipelines, or for all."""
+    if pipelines is None:
+        return text.replace("{chosen}", "")
+    quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in pipelines) or "NULL"
+    return text.replace("{chosen}", f"AND c.pipeline IN ({quoted})")

@@ -75,6 +75,8 @@ class Coordinator:
         sinks: All exactly-once sinks of the pipeline. Others need no coordination.
         max_workers: How many sinks are called at once.
         observe: Told of every step.
+        reuse_epochs: The caller numbers its epochs itself, and one of an earlier generation may come again: a batch that is
+            tried again has the number it had. Within this generation they still only go up.
     """
 
     def __init__(
@@ -84,12 +86,14 @@ class Coordinator:
         *,
         max_workers: int = 1,
         observe: Observe | None = None,
+        reuse_epochs: bool = False,
     ) -> None:
         if max_workers < 1:
             raise InvalidInputError("a coordinator needs a worker", expected="1 or more", found=max_workers)
         self._writer = writer
         self._sinks = Sinks(sinks, observe, max_workers)
         self._turn = threading.Lock()
+        self._reuse_epochs = reuse_epochs
         self._next_epoch = 1
         self._ready = False
         self._unsettled: int | None = None
@@ -124,14 +128,16 @@ class Coordinator:
         """
         with self._turn:
             self._ready = False
-            self._next_epoch = max(self._next_epoch, highest_epoch(self._writer.reading, self._writer.pipeline) + 1)
+            highest = max(self._next_epoch - 1, highest_epoch(self._writer.reading, self._writer.pipeline))
+            if not self._reuse_epochs:
+                self._next_epoch = highest + 1
             report = Resumption(
                 writer=self._writer,
                 sinks=self._sinks,
                 failed_sinks=failed_sinks,
                 pipeline_hash=pipeline_hash,
                 start_over=start_over,
-            ).run(last=self._epoch(self._next_epoch - 1))
+            ).run(last=self._epoch(highest))
             self._ready, self._unsettled = True, None
             return report
 
@@ -217,21 +223,24 @@ class Coordinator:
         return self._commit(epoch, outcome)
 
     def _commit(self, epoch: SinkEpoch, outcome: CheckpointOutcome) -> CheckpointOutcome:
-        failed = raised(self._sinks.each(Step.COMMIT, lambda sink: sink.commit(epoch)))
-        statuses = {
+        # What can be shown or dropped later waits when another sink failed for good: shown now, it would be shown again.
+        answers = self._sinks.each(Step.COMMIT, lambda sink: sink.commit(epoch), redrivable_wait=True)
+        failed = raised(answers)
+        told = {
             name: commit_failure(name, failed[name]) if name in failed else SinkCommitStatus.committed()
-            for name in self._sinks.by_name
+            for name in answers
         }
         error = "partial sink commit failure: " + ", ".join(sorted(failed)) if failed else None
         cause = next(iter(failed.values()), None)
-        if statuses:
+        if told:
             with self._sinks.step(Step.RECORD):
-                recorded = attempt(lambda: self._writer.set_sink_statuses(outcome.checkpoint_id, statuses))
+                recorded = attempt(lambda: self._writer.set_sink_statuses(outcome.checkpoint_id, told))
             if isinstance(recorded, FencedError):
                 raise recorded
             if recorded is not None:
                 error = "; ".join(filter(None, [error, f"statuses not recorded: {recorded}"]))
                 cause = cause or recorded
+        statuses = {name: told.get(name, SinkCommitStatus.pending()) for name in self._sinks.by_name}
         return replace(outcome, success=error is None, saved=True, statuses=statuses, error=error, cause=cause)
 
     def _rolled_back(

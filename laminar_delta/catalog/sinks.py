@@ -144,6 +144,7 @@ class Sinks:
         *,
         names: Iterable[str] | None = None,
         all_or_nothing: bool = False,
+        redrivable_wait: bool = False,
     ) -> dict[str, T | Exception]:
         """Makes a call to all sinks, or to those named; the answers, or what was raised instead.
 
@@ -154,6 +155,7 @@ class Sinks:
             call: The call.
             names: Which sinks; all by default.
             all_or_nothing: Do not go on after a failure; sinks that were not called are not in the answer.
+            redrivable_wait: Do not go on to sinks that can be asked again after a failure of one that cannot.
         """
 
         def guarded(sink: ExactlyOnceSink) -> T | Exception:
@@ -163,6 +165,8 @@ class Sinks:
         chosen = [self.by_name[name] for name in (self.by_name if names is None else names)]
         answers: dict[str, T | Exception] = {}
         for redrivable in (False, True):
+            if redrivable and redrivable_wait and raised(answers):
+                return answers
             turn = [sink for sink in chosen if isinstance(sink, RedrivableSink) is redrivable]
             for batch in [turn] if self._max_workers > 1 else [[sink] for sink in turn]:
                 if all_or_nothing and raised(answers):

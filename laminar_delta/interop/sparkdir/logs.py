@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laminar_delta.errors import FormatError
+from laminar_delta.model import ConnectorCheckpoint
 from laminar_delta.model.jsontext import Inexact, parse_json, render_json
 from laminar_delta.model.mismatch import Mismatch
 from laminar_delta.model.rules import I64_RANGE, U64_RANGE, IntRange
@@ -72,6 +73,18 @@ def flattened(offset: str) -> tuple[str, dict[str, str]]:
         kind = "file" if "logOffset" in parsed else "delta" if "reservoirId" in parsed else "spark"
         return (f"spark-{kind}" if kind != "spark" else kind), {str(key): _text(item) for key, item in parsed.items()}
     return "spark", {"offset": offset}
+
+
+def connector_checkpoints(planned: PlannedBatch, epoch: int) -> dict[str, ConnectorCheckpoint]:
+    """Where the sources of a batch are after it, named by their place in the query; one without an offset is left out."""
+    found = {}
+    for index, offset in enumerate(planned.offsets):
+        if offset != NO_OFFSET:
+            kind, offsets = flattened(offset)
+            found[f"source-{index}"] = ConnectorCheckpoint(
+                offsets=offsets, epoch=epoch, metadata={"connector_type": kind, "spark_offset": offset}
+            )
+    return found
 
 
 def _is_partitions(parts: Mapping[str, Any]) -> bool:

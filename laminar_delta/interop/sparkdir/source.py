@@ -25,10 +25,9 @@ from laminar_delta.interop.source import (
 )
 from laminar_delta.interop.sparkdir.archive import take_files
 from laminar_delta.interop.sparkdir.logs import (
-    NO_OFFSET,
     PlannedBatch,
     check_commit,
-    flattened,
+    connector_checkpoints,
     parse_offsets,
     parse_query_id,
 )
@@ -36,7 +35,7 @@ from laminar_delta.interop.sparkdir.needs import state_needs
 from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG as LONGEST_SOURCE_LOG
 from laminar_delta.interop.sparkdir.sourcelogs import compacted, own_numbers, read_entries
 from laminar_delta.interop.sparkdir.states import StateListing, list_state
-from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint, Finding, OperatorCheckpoint
+from laminar_delta.model import CheckpointManifest, Finding, OperatorCheckpoint
 from laminar_delta.model.numbertext import parse_integer
 from laminar_delta.model.rules import IntRange
 
@@ -171,13 +170,6 @@ class SparkSource(Source):
 
     def _manifest(self, batch: int, planned: bytes, committed: bytes) -> CheckpointManifest:
         entry = parse_offsets(f"offsets/{batch}", planned)
-        sources = {}
-        for index, offset in enumerate(entry.offsets):
-            if offset != NO_OFFSET:
-                kind, offsets = flattened(offset)
-                sources[f"source-{index}"] = ConnectorCheckpoint(
-                    offsets=offsets, epoch=batch + 1, metadata={"connector_type": kind, "spark_offset": offset}
-                )
         # A batch reads version n of the state and writes n+1.
         files = self._state.versions.get(batch + 1, [])
         kept: dict[str, object] = {}
@@ -193,7 +185,7 @@ class SparkSource(Source):
             checkpoint_id=batch + 1,
             epoch=batch + 1,
             timestamp_ms=entry.timestamp_ms,
-            source_offsets=sources,
+            source_offsets=connector_checkpoints(entry, batch + 1),
             operator_states=states,
             watermark=entry.watermark_ms,
             source_names=tuple(f"source-{index}" for index in range(len(entry.offsets))),

@@ -1,0 +1,244 @@
+"""A Delta table as a sink: each batch is one commit, made once whoever tries how often.
+
+The commit carries a transaction identifier: the line as the application, the batch number as its version. Delta skips a write
+whose version is not above the one recorded, and of two that race one fails, so a batch that is run again cannot be written
+again. Because it skips without a word, each write is looked up in the table's history afterwards: the commit says in its
+metadata what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from laminar_delta.catalog.sinks import SinkEpoch
+from laminar_delta.engine.predicate import Dialect, quote_name
+from laminar_delta.errors import ConflictError, InvalidInputError, SessionStateError, StorageError
+from laminar_delta.streaming.batch import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from laminar_delta.streaming.lines import Line
+
+OURS = frozenset({"txnappid", "txnversion", "usermetadata"})
+"""Options of a write that are not the user's here."""
+
+MODES = ("append", "overwrite")
+FIRST_LOOK, WIDER = 10, 20
+"""How many commits of the history are looked at first, and how much further each time."""
+CLOSED = 2**62
+"""The version that closes a line: above every batch."""
+_ABSENT = ("NOT_FOUND", "MISSING_DELTA_TABLE", "PATH_DOES_NOT_EXIST", "NOT_A_DELTA_TABLE", "NOT_EXIST")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """Where a batch is in the table."""
+
+    version: int
+    generation: int
+    """Of the writer whose write it was."""
+
+
+class DeltaSink:
+    """A Delta table that gets each batch once.
+
+    Args:
+        table: A path or URI (with a slash in it), or the name of a table. It is made by the first write if it is not there.
+        name: What the catalog calls the sink; by default the table's own name.
+        mode: `append`, or `overwrite` for queries that give everything each time.
+        partition_by: Columns, for a table that is made.
+        options: Further options of the write, such as `mergeSchema`.
+    """
+
+    def __init__(
+        self,
+        table: str | Path,
+        *,
+        name: str | None = None,
+        mode: str = "append",
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        if mode not in MODES:
+            raise InvalidInputError(f"a Delta sink has no mode {mode!r}", expected=MODES, found=mode)
+        taken = sorted(option for option in options or {} if option.lower() in OURS)
+        if taken:
+            raise InvalidInputError(
+                f"option {taken[0]!r} is what makes the sink exactly-once",
+                expected="other options",
+                found=taken,
+                next_step="Leave it out: the sink sets it for each batch.",
+            )
+        self.table = str(table)
+        self.by_path = isinstance(table, Path) or "/" in self.table
+        self.name = name or self.table.rstrip("/").rpartition("/" if self.by_path else ".")[2]
+        self._mode = mode
+        self._partition_by = list(partition_by)
+        self._options = dict(options or {})
+        self._spark: SparkSession | None = None
+        self._line: Line | None = None
+        self._batches: Mapping[SinkEpoch, tuple[Line, int]] = {}
+        self._given: DataFrame | None = None
+        self._held: dict[SinkEpoch, DataFrame] = {}
+        self._outcomes: dict[SinkEpoch, Written] = {}
+
+    def follow(self, spark: SparkSession, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]) -> None:
+        """See `LineSink`."""
+        self._spark, self._line, self._batches = spark, line, batches
+
+    def write(self, frame: DataFrame) -> None:
+        """See `FrameSink`. The frame is run when the epoch is committed."""
+        self._given = frame
+
+    def pre_commit(self, epoch: SinkEpoch) -> None:
+        """See `ExactlyOnceSink`: the batch itself is what is durable, Spark gives it again."""
+        given, self._given = self._given, None
+        self._held = {} if given is None else {epoch: given}
+
+    def commit(self, epoch: SinkEpoch) -> None:
+        """See `ExactlyOnceSink`.
+
+        Raises:
+            ConflictError: Delta skipped the write although the table does not have the batch.
+        """
+        frame = self._held.get(epoch)
+        if frame is None:  # the function gave it nothing
+            self._outcomes = {epoch: Written.NOTHING}
+            return
+        line, batch_id = self._batch(epoch)
+        try:
+            self._save(frame, line, batch_id, {"epoch": epoch.number, "generation": epoch.generation})
+        except PySparkException as error:
+            # Another process may have written the same batch at the same time: then it is there.
+            if self._find(line, batch_id)[0] is None:
+                raise StorageError(f"batch {batch_id} could not be written to {self.table}: {_first(error)}") from error
+        found, is_whole = self._find(line, batch_id)
+        if found is None and is_whole:
+            raise ConflictError(
+                f"Delta skipped the write of batch {batch_id} to {self.table}, and its history does not have the batch",
+                expected=f"a commit of {line.application_id} with batch {batch_id}",
+                found=None,
+                next_step="See what else writes to the table under that transaction identifier.",
+            )
+        is_own = found is not None and found.generation == epoch.generation
+        self._outcomes = {epoch: Written.WRITTEN if is_own else Written.FOUND}
+
+    def abort(self, epoch: SinkEpoch) -> None:
+        """See `ExactlyOnceSink`. A late commit of the batch by another process is the only one there will be, or is skipped."""
+        self._given = None
+        self._held.pop(epoch, None)
+
+    def landed(self, epoch: SinkEpoch) -> bool | None:
+        """See `ExactlyOnceSink`: by the table's history; None where that does not reach back far enough."""
+        line, batch_id = self._batch(epoch)
+        found, is_whole = self._find(line, batch_id)
+        return True if found is not None else (False if is_whole else None)
+
+    def close_line(self, line: Line) -> None:
+        """See `LineSink`: an empty commit with a version above all batches, which Delta then skips."""
+        try:
+            nothing = self._read().limit(0)
+        except PySparkException as error:
+            if _is_absent(error):
+                return
+            raise
+        self._save(nothing, line, CLOSED, {"closed": True}, mode="append")
+
+    def outcome(self, epoch: SinkEpoch) -> Written:
+        """See `LineSink`."""
+        return self._outcomes[epoch]
+
+    def version_of(self, spark: SparkSession, line: Line, batch_id: int) -> int | None:
+        """The version of the table that a batch made, to restore it to for a rewind; None when it is not in the history."""
+        self._spark = spark
+        found = self._find(line, batch_id)[0]
+        return None if found is None else found.version
+
+    def _batch(self, epoch: SinkEpoch) -> tuple[Line, int]:
+        if epoch in self._batches:
+            return self._batches[epoch]
+        if self._line is None:
+            raise SessionStateError(f"sink {self.name!r} does not know what epoch {epoch.number} is")
+        return self._line, epoch.number - 1
+
+    def _save(
+        self, frame: DataFrame, line: Line, version: int, told: Mapping[str, object], mode: str | None = None
+    ) -> None:
+        said = {"pipeline": line.pipeline, "application_id": line.application_id, "batch": version, **told}
+        writer = (
+            frame.write.format("delta")
+            .mode(mode or self._mode)
+            .options(**self._options)
+            .option("txnAppId", line.application_id)
+            .option("txnVersion", str(version))
+            .option("userMetadata", json.dumps({"laminar": said}))
+        )
+        if self._partition_by:
+            writer = writer.partitionBy(*self._partition_by)
+        if self.by_path:
+            writer.save(self.table)
+        else:
+            writer.saveAsTable(self.table)
+
+    def _find(self, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
+        """Where a batch is, and whether all of the history that could have it was seen."""
+        limit = FIRST_LOOK
+        while True:
+            rows = self._history(limit)
+            for row in rows:
+                said = _said(row["userMetadata"])
+                if said.get("application_id") != line.application_id or said.get("closed"):
+                    continue
+                if said["batch"] == batch_id:
+                    return Landed(version=row["version"], generation=said["generation"]), True
+                if said["batch"] < batch_id:  # numbers of a line only go up
+                    return None, True
+            if len(rows) < limit:
+                return None, not rows or rows[-1]["version"] == 0
+            limit *= WIDER
+
+    def _history(self, limit: int) -> list[dict[str, Any]]:
+        assert self._spark is not None
+        try:
+            found = self._spark.sql(f"DESCRIBE HISTORY {self._reference()} LIMIT {limit}")
+            return [row.asDict() for row in found.select("version", "userMetadata").collect()]
+        except PySparkException as error:
+            if _is_absent(error):
+                return []
+            raise StorageError(f"the history of {self.table} cannot be read: {_first(error)}") from error
+
+    def _read(self) -> DataFrame:
+        assert self._spark is not None
+        reader = self._spark.read.format("delta")
+        return reader.load(self.table) if self.by_path else reader.table(self.table)
+
+    def _reference(self) -> str:
+        if self.by_path:
+            return f"delta.{quote_name(self.table, Dialect.SPARK)}"
+        return ".".join(quote_name(part, Dialect.SPARK) for part in self.table.split("."))
+
+
+def _said(metadata: str | None) -> Mapping[str, Any]:
+    """What a commit of ours says of itself; nothing for anybody else's."""
+    try:
+        told = json.loads(metadata or "{}")
+    except ValueError:
+        return {}
+    said = told.get("laminar") if isinstance(told, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def _is_absent(error: PySparkException) -> bool:
+    condition = error.getCondition() or ""
+    return any(word in condition for word in _ABSENT)
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,320 @@
+"""`foreachBatch` with a catalog: one checkpoint per micro-batch, and sinks that get each batch once.
+
+Spark writes down what a batch will read, runs it, and notes that it is done. A process that dies in between runs the batch
+again. Here the batch is a checkpoint (`Coordinator`): saved with its offsets and all sinks Pending, then shown by the sinks,
+then recorded. The first batch of a run finds out what an earlier one left: nothing, a batch that all sinks have, or something
+between the two. A checkpoint that not all sinks have is passed over and the batch is run anew; a sink that has it already
+recognises it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Union
+
+from laminar_delta.catalog.coordinator import Coordinator
+from laminar_delta.catalog.healing import committed_row
+from laminar_delta.catalog.reconcile import open_checkpoints
+from laminar_delta.catalog.recovery import FailedSinks
+from laminar_delta.catalog.sinks import SinkEpoch, Step, When
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
+from laminar_delta.errors import InvalidInputError, SessionStateError, StorageError
+from laminar_delta.interop.sparkdir.logs import connector_checkpoints
+from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
+from laminar_delta.streaming.lines import DOCUMENT, Head, Line, document, line_left, line_of
+from laminar_delta.streaming.query import RunningQuery
+from laminar_delta.streaming.sinks import FrameSink, LineSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from laminar_delta.catalog.builder import CheckpointBuilder
+    from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.writer import Writer
+    from laminar_delta.model.manifest import CheckpointManifest
+
+_LOG = logging.getLogger(__name__)
+
+Output = Union["DataFrame", Mapping[str, "DataFrame"], None]
+"""What a function gives: the frame for the one sink, or frames by the names of sinks, or nothing."""
+BatchFunction = Callable[["DataFrame", Batch], Output]
+Observe = Callable[[BatchStep | Step, When], None]
+"""Told of each step as it is taken, on the thread that takes it. For tests and progress; what it raises is not caught."""
+
+
+def foreach_batch(
+    catalog: Catalog,
+    pipeline: str,
+    fn: BatchFunction,
+    *,
+    sinks: Sequence[FrameSink] = (),
+    checkpoint_location: str | None = None,
+    owner: str | None = None,
+    failed_sinks: FailedSinks = FailedSinks.SKIP,
+    state_policy: StatePolicy = DEFAULT_POLICY,
+    on_result: Callable[[BatchResult], None] | None = None,
+    observe: Observe | None = None,
+) -> ForeachBatch:
+    """A function for `writeStream.foreachBatch` that keeps a checkpoint per batch and delivers each batch once.
+
+    Args:
+        catalog: Where checkpoints go.
+        pipeline: Whose. A query has one of its own.
+        fn: Gets the records and the `Batch`, and gives what the sinks are to have. Run again on the same batch it has to give
+            the same; what it writes elsewhere by itself is not covered.
+        sinks: All exactly-once sinks: `DeltaSink`, or anything that is a `FrameSink`.
+        checkpoint_location: The query's checkpoint directory. By default asked of Spark, which needs a classic session.
+        owner: Who, for messages and the audit.
+        failed_sinks: Whether a checkpoint may be gone on from that a sink failed to deliver.
+        state_policy: How operator state is cut, and how long its chains may get.
+        on_result: Told what became of each batch; the log says it too.
+        observe: Told of each step.
+    """
+    return ForeachBatch(
+        catalog=catalog,
+        pipeline=validate_pipeline_name(pipeline),
+        fn=fn,
+        sinks=tuple(sinks),
+        checkpoint_location=checkpoint_location,
+        owner=owner,
+        failed_sinks=failed_sinks,
+        state_policy=state_policy,
+        on_result=on_result,
+        observe=observe,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One start of a query, from its first batch on."""
+
+    query: RunningQuery
+    writer: Writer
+    coordinator: Coordinator
+    line: Line
+    tried: bool
+    """Whether an earlier run left something of the first batch."""
+    head: Head | None
+    previous: CheckpointManifest | None
+    batch_id: int
+    """The last batch it was given."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ForeachBatch:
+    """What Spark calls; made by `foreach_batch`. Belongs to one query at a time, which may be started again and again."""
+
+    catalog: Catalog
+    pipeline: str
+    fn: BatchFunction
+    sinks: tuple[FrameSink, ...]
+    checkpoint_location: str | None
+    owner: str | None
+    failed_sinks: FailedSinks
+    state_policy: StatePolicy
+    on_result: Callable[[BatchResult], None] | None
+    observe: Observe | None
+    last: BatchResult | None = None
+    """What became of the last batch."""
+    _run: _Run | None = field(default=None, repr=False)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Delivers a batch. What it raises ends the query; started again, the query gives the batch again.
+
+        Raises:
+            ConflictError: Query and pipeline do not stand at the same batch.
+            FencedError: Another run took the pipeline over.
+            StorageError: The checkpoint was not saved, or a sink did not take it.
+        """
+        clock = time.monotonic()
+        with self._step(BatchStep.DELIVER):
+            query = RunningQuery.of(frame, self.checkpoint_location)
+            run = self._run
+            if run is None or not _goes_on(run, query, batch_id):
+                with self._step(BatchStep.RESUME):
+                    run = self._start(query, frame, batch_id)
+            self._run = None  # until it has succeeded: what failed is to be looked into again
+            result = self._deliver(run, frame, batch_id, clock)
+            self._run = run
+            self.last = result
+        _LOG.info("pipeline %s: %s", self.pipeline, result)
+        if self.on_result is not None:
+            self.on_result(result)
+
+    def close(self) -> None:
+        """Lets go of the pipeline, so that others need not take it over. A further batch takes it again."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.writer.close()
+
+    def __enter__(self) -> ForeachBatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, query: RunningQuery, frame: DataFrame, batch_id: int) -> _Run:
+        self._check_free(query)
+        writer = self.catalog.writer(
+            self.pipeline,
+            owner=self.owner,
+            reason=f"query {query.query_id}" + (f", run {query.run_id}" if query.run_id else ""),
+            state_policy=self.state_policy,
+        )
+        reading = writer.reading
+        earlier: dict[SinkEpoch, tuple[Line, int]] = {}
+        for left in open_checkpoints(reading, self.pipeline):
+            found = line_of(reading, left.row)
+            if found is not None:
+                earlier |= {left.epoch_of(sink.name): found for sink in self.sinks}
+        for sink in self.sinks:
+            if isinstance(sink, LineSink):
+                sink.follow(frame.sparkSession, None, earlier)
+        coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)
+        recovery = coordinator.resume(failed_sinks=self.failed_sinks).recovery
+        head, line = None, Line(pipeline=self.pipeline, query_id=query.query_id)
+        if recovery.chosen_id is not None:
+            row = committed_row(reading, self.pipeline, recovery.chosen_id)
+            head = Head.of(reading, row)
+            line = head.following(self.pipeline, query.query_id, batch_id)
+            left_line = line_left(reading, row)
+        else:
+            left_line = None
+            if batch_id > 0:
+                _LOG.warning("pipeline %s begins at batch %d of query %s", self.pipeline, batch_id, query.query_id)
+        for sink in self.sinks:
+            if isinstance(sink, LineSink):
+                sink.follow(frame.sparkSession, line, earlier)
+                if left_line is not None and left_line != line:
+                    sink.close_line(left_line)
+        return _Run(
+            query=query,
+            writer=writer,
+            coordinator=coordinator,
+            line=line,
+            tried=(line, batch_id) in earlier.values(),
+            head=head,
+            previous=recovery.manifest,
+            batch_id=batch_id,
+        )
+
+    def _deliver(self, run: _Run, frame: DataFrame, batch_id: int, clock: float) -> BatchResult:
+        if run.head is not None and run.head.is_batch(run.query.query_id, batch_id):
+            found = {sink.name: Written.FOUND for sink in self.sinks}
+            return self._result(run, batch_id, run.head.checkpoint_id, Delivery.REPLAYED_DELIVERED, found, clock)
+        filled: list[CheckpointManifest] = []
+
+        def fill(checkpoint: CheckpointBuilder) -> None:
+            self._fill(run, frame, batch_id, checkpoint)
+            filled.append(checkpoint.manifest())
+
+        outcome = run.coordinator.run(fill, epoch=batch_id + 1)
+        if not outcome.success:
+            raise StorageError(
+                f"batch {batch_id} of pipeline {self.pipeline!r} was not delivered: {outcome.error}",
+                expected="saved and delivered",
+                found="saved" if outcome.saved else "not saved",
+                next_step="Start the query again when the cause is removed: Spark gives the same batch again.",
+                details={"checkpoint_id": outcome.checkpoint_id, "epoch": outcome.epoch},
+            ) from outcome.cause
+        epoch = SinkEpoch(number=batch_id + 1, generation=run.writer.generation)
+        sinks = {
+            sink.name: sink.outcome(epoch) if isinstance(sink, LineSink) else Written.WRITTEN for sink in self.sinks
+        }
+        replayed = run.tried or Written.FOUND in sinks.values()
+        delivery = Delivery.REPLAYED_WRITTEN if replayed else Delivery.FRESH
+        run.head = Head(
+            checkpoint_id=outcome.checkpoint_id, query_id=run.query.query_id, batch_id=batch_id, line=run.line
+        )
+        run.previous, run.batch_id, run.tried = filled[0], batch_id, False
+        return self._result(run, batch_id, outcome.checkpoint_id, delivery, sinks, clock)
+
+    def _fill(self, run: _Run, frame: DataFrame, batch_id: int, checkpoint: CheckpointBuilder) -> None:
+        planned = run.query.planned(batch_id)
+        state = None if run.head is None else self.catalog.pipeline(self.pipeline).state(run.head.checkpoint_id)
+        batch = Batch(id=batch_id, checkpoint=checkpoint, spark=frame.sparkSession, previous=run.previous, state=state)
+        with self._step(BatchStep.FUNCTION):
+            output = self.fn(frame, batch)
+        for sink, given in self._addressed(output):
+            sink.write(given)
+        for name, source in connector_checkpoints(planned.entry, batch.epoch).items():
+            checkpoint.source(name, source.offsets, metadata=source.metadata)
+        checkpoint.describe(
+            watermark=planned.entry.watermark_ms,
+            source_names=[f"source-{index}" for index in range(len(planned.entry.offsets))],
+        )
+        checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.texts))
+
+    def _addressed(self, output: Any) -> Iterator[tuple[FrameSink, DataFrame]]:
+        by_name = {sink.name: sink for sink in self.sinks}
+        if output is None:
+            return
+        if not isinstance(output, Mapping):
+            if len(by_name) != 1:
+                raise InvalidInputError(
+                    f"the function gave one frame, and pipeline {self.pipeline!r} has {len(by_name)} sinks",
+                    expected=f"frames by name: {', '.join(sorted(by_name)) or 'none'}",
+                    found=type(output).__name__,
+                )
+            output = {next(iter(by_name)): output}
+        unknown = sorted(set(output) - set(by_name))
+        if unknown:
+            raise InvalidInputError(
+                f"the function gave a frame for sink {unknown[0]!r}, which pipeline {self.pipeline!r} does not have",
+                expected=sorted(by_name),
+                found=unknown,
+                next_step="Give `foreach_batch` that sink.",
+            )
+        yield from ((by_name[name], frame) for name, frame in output.items())
+
+    def _result(
+        self,
+        run: _Run,
+        batch_id: int,
+        checkpoint_id: int,
+        delivery: Delivery,
+        sinks: Mapping[str, Written],
+        clock: float,
+    ) -> BatchResult:
+        return BatchResult(
+            batch_id=batch_id,
+            epoch=batch_id + 1,
+            checkpoint_id=checkpoint_id,
+            delivery=delivery,
+            query_id=run.query.query_id,
+            lineage=run.line.lineage,
+            sinks=sinks,
+            duration_ms=int((time.monotonic() - clock) * 1000),
+        )
+
+    def _check_free(self, query: RunningQuery) -> None:
+        run = self._run
+        if run is not None and run.query.query_id != query.query_id and run.query.is_active():
+            raise SessionStateError(
+                f"pipeline {self.pipeline!r} is that of query {run.query.query_id}, which is running",
+                expected=run.query.query_id,
+                found=query.query_id,
+                next_step="Give each query a `foreach_batch` and a pipeline of its own.",
+            )
+
+    @contextmanager
+    def _step(self, step: BatchStep) -> Iterator[None]:
+        if self.observe is not None:
+            self.observe(step, When.BEFORE)
+        yield
+        if self.observe is not None:
+            self.observe(step, When.AFTER)
+
+
+def _goes_on(run: _Run, query: RunningQuery, batch_id: int) -> bool:
+    """Whether a batch is the next one of a run that is under way."""
+    same = (run.query.query_id, run.query.run_id) == (query.query_id, query.run_id)
+    return same and batch_id == run.batch_id + 1

@@ -1,0 +1,140 @@
+"""Lines of a pipeline: stretches of batches in which a batch number means one batch.
+
+Spark numbers batches from 0. After a reset of its directory it begins again under another query id, and after a rewind the
+same query runs the same numbers anew, with other records in them perhaps. So what a sink remembers of a batch has to name the
+line too: the query, and its *lineage*, the id of the derived checkpoint (a rewind, a fork) the line starts from, 0 where it
+starts from none. Every checkpoint of a batch says which line it is of, so that removing old checkpoints cannot change the
+answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from laminar_delta.catalog.healing import find_row
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.errors import ConflictError, NotFoundError
+from laminar_delta.interop.sparkdir.source import DOCUMENT
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+
+__all__ = ["DOCUMENT", "Head", "Line", "document", "line_of", "line_left"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A stretch of batches of one query of one pipeline."""
+
+    pipeline: str
+    query_id: str
+    lineage: int = 0
+
+    @property
+    def application_id(self) -> str:
+        """What it is called in the transaction identifiers of Delta tables."""
+        return f"laminar:{self.pipeline}:{self.query_id}:{self.lineage}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The checkpoint a pipeline goes on from, as far as streaming is concerned."""
+
+    checkpoint_id: int
+    query_id: str | None
+    """None for a checkpoint that no query made."""
+    batch_id: int | None
+    line: Line | None
+    """What a next batch of the same query belongs to."""
+
+    @classmethod
+    def of(cls, reading: Reading, row: Row) -> Head:
+        """What a manifest row says."""
+        told = _document(reading, row)
+        query_id, batch_id = told.get("query_id"), told.get("batch_id")
+        if query_id is None and row["external_id"]:  # one that was imported
+            query_id, _, number = str(row["external_id"]).rpartition("/")
+            batch_id = int(number) if number.isdecimal() else None
+        return cls(
+            checkpoint_id=row["checkpoint_id"],
+            query_id=query_id,
+            batch_id=batch_id,
+            line=None
+            if query_id is None
+            else Line(
+                pipeline=row["pipeline"],
+                query_id=query_id,
+                lineage=row["checkpoint_id"] if row["derived_how"] else int(told.get("lineage", 0)),
+            ),
+        )
+
+    def following(self, pipeline: str, query_id: str, batch_id: int) -> Line:
+        """The line of the batch a query is at, after this checkpoint.
+
+        Raises:
+            ConflictError: That would leave out batches, or repeat some.
+        """
+        if self.query_id == query_id and self.line is not None and self.batch_id is not None:
+            if batch_id in (self.batch_id, self.batch_id + 1):
+                return self.line
+            raise self._apart(pipeline, query_id, batch_id)
+        if batch_id == 0:  # a reset, or the first query of a pipeline that had none
+            return Line(pipeline=pipeline, query_id=query_id)
+        if self.batch_id is not None and batch_id == self.batch_id + 1 and self.line is not None:
+            # A directory restored from this very checkpoint, under a new id.
+            return Line(pipeline=pipeline, query_id=query_id, lineage=self.line.lineage)
+        raise self._apart(pipeline, query_id, batch_id)
+
+    def is_batch(self, query_id: str, batch_id: int) -> bool:
+        """Whether this is the checkpoint of that batch."""
+        return (self.query_id, self.batch_id) == (query_id, batch_id)
+
+    def _apart(self, pipeline: str, query_id: str, batch_id: int) -> ConflictError:
+        stands = f"after batch {self.batch_id} of query {self.query_id}" if self.query_id else "without a query"
+        behind = self.query_id == query_id and self.batch_id is not None and batch_id > self.batch_id
+        return ConflictError(
+            f"query {query_id} is at batch {batch_id}, and pipeline {pipeline!r} stands at checkpoint {self.checkpoint_id}, "
+            f"{stands}: going on would {'leave out' if behind else 'repeat'} batches",
+            expected=None if self.batch_id is None else self.batch_id + 1,
+            found=batch_id,
+            next_step="Bring the two together: rewind the pipeline and write Spark's directory with "
+            "`restore_spark_checkpoint`, or use another pipeline for this query.",
+            details={"query_id": query_id, "checkpoint_id": self.checkpoint_id},
+        )
+
+
+def document(line: Line, batch_id: int, texts: Mapping[str, str]) -> bytes:
+    """What a batch's checkpoint keeps beside offsets and state: the line, and Spark's log entries as they are."""
+    told = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, **texts}
+    return json.dumps(told, sort_keys=True, ensure_ascii=False).encode()
+
+
+def line_of(reading: Reading, row: Row) -> tuple[Line, int] | None:
+    """The line and batch a checkpoint was made for; None for one that no batch made, and for derived ones."""
+    told = _document(reading, row)
+    if row["derived_how"] or "query_id" not in told:
+        return None
+    line = Line(pipeline=row["pipeline"], query_id=told["query_id"], lineage=int(told["lineage"]))
+    return line, int(told["batch_id"])
+
+
+def line_left(reading: Reading, row: Row) -> Line | None:
+    """The line that was being written before a derived checkpoint, or that of the checkpoint itself."""
+    at: Row | None = row
+    while at is not None and at["derived_how"]:
+        over = at["derived_over_id"]
+        at = None if over is None else find_row(reading, at["pipeline"], over)
+    found = None if at is None else line_of(reading, at)
+    return None if found is None else found[0]
+
+
+def _document(reading: Reading, row: Row) -> Mapping[str, Any]:
+    try:
+        read = CheckpointState(reading, row, True).read(DOCUMENT)
+    except NotFoundError:
+        return {}
+    told = json.loads(read)
+    return told if isinstance(told, dict) else {}

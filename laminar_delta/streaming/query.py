@@ -1,0 +1,149 @@
+"""Which query a micro-batch belongs to, and what its checkpoint directory says of the batch.
+
+`foreachBatch` hands over a frame and a number. The query's id is a local property of the thread Spark runs the batch on; its
+directory and the id of the run are what Spark's own list of running queries has under that id. Where there is no JVM to ask
+(Spark Connect), the directory has to be named, and the query's id is read from the file `metadata` in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.interop.place import Place
+from laminar_delta.interop.sparkdir.logs import PlannedBatch, parse_offsets, parse_query_id
+from laminar_delta.interop.sparkdir.source import LONGEST_SOURCE_LOG
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark keeps the id of the query a thread works for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A query's checkpoint directory: read from the disk where it is on this machine's, else by Spark, which has the access."""
+
+    location: str
+    spark: SparkSession
+
+    def read(self, name: str, *, limit: int | None = None) -> bytes:
+        """A file below it. Raises `NotFoundError`."""
+        if self.location.startswith(("file:", "/")):
+            return Place.of(self.location).read(name, limit=limit)
+        try:
+            rows = self.spark.read.format("binaryFile").load(f"{self.location}/{name}").select("content").collect()
+        except PySparkException as error:
+            if "PATH_NOT_FOUND" in (error.getCondition() or ""):
+                raise NotFoundError(f"{name} is not there", expected=name) from error
+            raise StorageError(f"{self.location}/{name} cannot be read: {error}") from error
+        if not rows:
+            raise NotFoundError(f"{name} is not there", expected=name)
+        return bytes(rows[0]["content"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLogs:
+    """What Spark wrote down of a batch before running it."""
+
+    entry: PlannedBatch
+    texts: dict[str, str] = field(default_factory=dict)
+    """The log entries as they are, by the names under which imports keep them too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningQuery:
+    """The query that is running a batch."""
+
+    query_id: str
+    run_id: str | None
+    """Of this start of it; None where it cannot be known."""
+    directory: Directory
+
+    @classmethod
+    def of(cls, frame: DataFrame, location: str | None = None) -> RunningQuery:
+        """The query whose batch a frame is.
+
+        Args:
+            frame: As `foreachBatch` hands it over, on the thread it does.
+            location: The query's checkpoint directory, if the user named it.
+
+        Raises:
+            InvalidInputError: The directory is not known, or the frame is no batch of a running query.
+            ConflictError: The directory is another query's.
+        """
+        spark = frame.sparkSession
+        found = _ask_jvm(spark)
+        if found is None:
+            if location is None:
+                raise InvalidInputError(
+                    "this session does not tell where the query has its checkpoint directory",
+                    expected="checkpoint_location",
+                    found=None,
+                    next_step="Give `foreach_batch` the checkpoint_location that the query is started with.",
+                )
+            directory = Directory(location.rstrip("/"), spark)
+            return cls(query_id=parse_query_id(directory.read("metadata")), run_id=None, directory=directory)
+        query_id, run_id, resolved = found
+        directory = Directory((location or resolved).rstrip("/"), spark)
+        if location is not None:
+            stored = parse_query_id(directory.read("metadata"))
+            if stored != query_id:
+                raise ConflictError(
+                    f"{location} is the checkpoint directory of query {stored}, and this batch is of query {query_id}",
+                    expected=query_id,
+                    found=stored,
+                    next_step="Give `foreach_batch` the checkpoint_location that this query is started with, or none.",
+                )
+        return cls(query_id=query_id, run_id=run_id, directory=directory)
+
+    def planned(self, batch_id: int) -> PlannedLogs:
+        """What the offset log says of a batch: it is written before the batch is run."""
+        name = f"offsets/{batch_id}"
+        data = self.directory.read(name)
+        entry = parse_offsets(name, data)
+        texts = {"offsets": data.decode()}
+        for index in range(len(entry.offsets)):
+            source_log = f"sources/{index}/{batch_id}"
+            try:
+                texts[source_log] = self.directory.read(source_log, limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
+            except NotFoundError:  # most sources keep none
+                continue
+        return PlannedLogs(entry=entry, texts=texts)
+
+    def is_active(self) -> bool:
+        """Whether it is running now, as far as that can be known."""
+        try:
+            return _execution(self.directory.spark, self.query_id) is not None
+        except (PySparkException, Py4JError, AttributeError):
+            return False
+
+
+def _ask_jvm(spark: SparkSession) -> tuple[str, str, str] | None:
+    """Id, run and directory of the query this thread works for; None without a JVM to ask."""
+    try:
+        query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
+    except (PySparkException, AttributeError):
+        return None
+    if query_id is None:
+        raise InvalidInputError(
+            "this is no batch of a running query",
+            expected="a call by Spark's foreachBatch",
+            found=None,
+            next_step="Give it to `writeStream.foreachBatch`, and let Spark call it.",
+        )
+    execution = _execution(spark, query_id)
+    if execution is None:
+        return None
+    return query_id, str(execution.runId().toString()), str(execution.resolvedCheckpointRoot())
+
+
+def _execution(spark: SparkSession, query_id: str):  # type: ignore[no-untyped-def]  # an object of the JVM
+    jvm, shared = spark._jvm, spark._jsparkSession.sharedState()
+    assert jvm is not None
+    return shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))

@@ -1,0 +1,209 @@
+"""One checkpoint per micro-batch, each batch once in each sink: on real queries, ended at every point of a batch."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import laminar_delta as ld
+from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.interop.sparkdir.logs import parse_offsets
+from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written
+from tests.support.streams import PIPELINE, FileFrameSink, Stream, quick
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from laminar_delta.streaming import Batch
+
+pytestmark = pytest.mark.spark
+
+FRESH, DELIVERED, REWRITTEN = Delivery.FRESH, Delivery.REPLAYED_DELIVERED, Delivery.REPLAYED_WRITTEN
+
+
+@pytest.fixture
+def stream(tmp_path: Path, spark: "SparkSession") -> Stream:
+    return Stream(tmp_path, quick(spark), ld.open_catalog(str(tmp_path / "catalog")))
+
+
+def test_each_batch_is_a_checkpoint_and_runs_go_on_where_the_last_ended(stream: Stream) -> None:
+    before = dict(stream.spark.conf.getAll)
+    stream.add(2)
+    first = stream.run()
+    assert [(r.batch_id, r.epoch, r.delivery, r.sinks) for r in first] == [
+        (0, 1, FRESH, {"out": Written.WRITTEN}),
+        (1, 2, FRESH, {"out": Written.WRITTEN}),
+    ]
+    assert stream.run() == []
+    stream.add(1)
+    (third,) = stream.run()
+    assert (third.batch_id, third.delivery) == (2, FRESH)
+    stream.assert_each_once()
+    orders = stream.catalog.pipeline(PIPELINE)
+    assert [head.epoch for head in orders.list()] == [1, 2, 3]
+    manifest = orders.get(third.checkpoint_id)
+    planned = parse_offsets("offsets/2", (stream.checkpoint / "offsets" / "2").read_bytes())
+    assert manifest.source_offsets["source-0"].metadata["spark_offset"] == planned.offsets[0]
+    assert manifest.source_offsets["source-0"].offsets == {"logOffset": "2"}
+    assert all(status.is_committed for status in manifest.sink_commit_statuses.values())
+    assert int(orders.state(third.checkpoint_id).read("total")) == sum(range(stream.made))
+    assert dict(stream.spark.conf.getAll) == before
+
+
+def test_ended_at_any_point_a_batch_is_neither_repeated_nor_left_out(stream: Stream) -> None:
+    """One query, ended at one point after another; each time its successor has only what is on the disk."""
+
+    def sinks() -> list[DeltaSink | FileFrameSink]:
+        return [stream.sink(), stream.sink("second"), FileFrameSink(stream.home / "files")]
+
+    points: dict[tuple[BatchStep | Step, When], None] = {}
+    stream.add(2)
+    stream.run(sinks(), observe=lambda step, when: points.setdefault((step, when)))
+    assert {Step.PRE_COMMIT, Step.SAVE, Step.COMMIT, Step.RECORD, *BatchStep} <= {step for step, _ in points}
+    expected = {
+        (Step.SAVE, When.AFTER): REWRITTEN,
+        (Step.COMMIT, When.BEFORE): REWRITTEN,
+        (Step.COMMIT, When.AFTER): REWRITTEN,
+        (Step.RECORD, When.BEFORE): DELIVERED,
+        (Step.RECORD, When.AFTER): DELIVERED,
+        (BatchStep.DELIVER, When.AFTER): DELIVERED,
+    }
+    for point in points:
+        stream.add(1)
+        assert stream.crash(point, sinks), point
+        after = stream.run(sinks())
+        assert [result.delivery for result in after] == [expected.get(point, FRESH)], point
+    for name in ("out", "second"):
+        stream.assert_each_once(name)
+    assert sorted(map(int, FileFrameSink(stream.home / "files").output())) == list(range(stream.made))
+    orders = stream.catalog.pipeline(PIPELINE)
+    recovered = orders.recover(dry_run=True)
+    assert recovered.chosen_id is not None
+    assert int(orders.state(recovered.chosen_id).read("total")) == sum(range(stream.made))
+
+
+def test_a_sink_that_fails_keeps_the_others_from_showing_the_batch_alone(stream: Stream) -> None:
+    files = FileFrameSink(stream.home / "files")
+
+    def broken(frame: "DataFrame", batch: "Batch") -> "dict[str, DataFrame]":
+        return {"out": frame.selectExpr("id", "raise_error('no such luck') AS x"), "files": frame}
+
+    stream.add(1)
+    with pytest.raises(StreamingQueryException, match="no such luck"):
+        stream.run([stream.sink(), files], broken)
+    assert files.output() == []
+    (mended,) = stream.run([stream.sink(), FileFrameSink(stream.home / "files")])
+    assert (mended.batch_id, mended.delivery) == (0, REWRITTEN)
+    stream.assert_each_once()
+    assert sorted(map(int, files.output())) == list(range(stream.made))
+
+
+def test_a_reset_query_is_written_again_and_nothing_of_the_line_it_left_can_come_late(stream: Stream) -> None:
+    stream.add(1)
+    (first,) = stream.run()
+    shutil.rmtree(stream.checkpoint)
+    (again,) = stream.run()
+    assert (again.batch_id, again.delivery) == (0, FRESH)
+    assert again.query_id != first.query_id
+    assert stream.output() == sorted([*range(stream.made)] * 2)
+    _late_write(stream, first.query_id, 1)
+    assert stream.output() == sorted([*range(stream.made)] * 2)
+
+
+def test_a_rewound_query_is_written_again_under_a_lineage_of_its_own(stream: Stream) -> None:
+    stream.add(3)
+    first = stream.run()
+    with stream.catalog.writer(PIPELINE) as writer:
+        derived = writer.rewind(first[0].checkpoint_id, reason="again")
+    _forget_batches(stream, 1, 2)
+    again = stream.run()
+    assert [(r.batch_id, r.delivery, r.lineage) for r in again] == [
+        (1, FRESH, derived.checkpoint_id),
+        (2, FRESH, derived.checkpoint_id),
+    ]
+    assert stream.output() == sorted([*range(stream.made), *range(3, stream.made)])
+    _late_write(stream, first[0].query_id, 3)
+    assert stream.output() == sorted([*range(stream.made), *range(3, stream.made)])
+    stream.add(1)
+    (going_on,) = stream.run()
+    assert (going_on.batch_id, going_on.lineage) == (3, derived.checkpoint_id)
+
+
+def test_a_query_and_a_pipeline_that_stand_apart_are_not_brought_together_by_guessing(stream: Stream) -> None:
+    stream.add(3)
+    first = stream.run()
+    _forget_batches(stream, 1, 2)
+    with pytest.raises(StreamingQueryException, match=r"is at batch 1, and pipeline 'orders' .* would repeat batches"):
+        stream.run()
+    with stream.catalog.writer(PIPELINE) as writer:
+        writer.rewind(first[0].checkpoint_id, reason="again")
+    stream.run()
+    with stream.catalog.writer(PIPELINE) as writer:
+        writer.rewind(first[0].checkpoint_id, reason="only here")
+    stream.add(1)
+    with pytest.raises(StreamingQueryException, match=r"is at batch 3, .* would leave out batches"):
+        stream.run()
+
+
+def test_queries_of_one_driver_do_not_disturb_each_other(stream: Stream, tmp_path: Path) -> None:
+    other = Stream(tmp_path / "other", stream.spark, stream.catalog, pipeline="returns")
+    stream.add(3)
+    other.add(2)
+    queries = [one.start(one.wrapped([one.sink()])) for one in (stream, other)]
+    for query in queries:
+        query.awaitTermination()
+    for one, batches in ((stream, 3), (other, 2)):
+        one.assert_each_once()
+        assert [result.delivery for result in one.results] == [FRESH] * batches
+
+
+def test_a_directory_of_another_query_is_told(stream: Stream, tmp_path: Path) -> None:
+    other = Stream(tmp_path / "other", stream.spark, stream.catalog, pipeline="returns")
+    for one in (stream, other):
+        one.add(1)
+    other.run()
+    mistaken = stream.wrapped([stream.sink()], checkpoint_location=str(other.checkpoint))
+    with pytest.raises(StreamingQueryException, match="is the checkpoint directory of query"):
+        stream.start(mistaken).awaitTermination()
+    named = stream.wrapped([stream.sink()], checkpoint_location=str(stream.checkpoint))
+    stream.start(named).awaitTermination()
+    stream.assert_each_once()
+
+
+def test_a_write_that_delta_skipped_is_told(stream: Stream) -> None:
+    stream.add(1)
+    (first,) = stream.run()
+    stream.add(1)
+    # Somebody used the identifier of this query: Delta will skip the write without a word.
+    _late_write(stream, first.query_id, 7)
+    with pytest.raises(StreamingQueryException, match="Delta skipped the write of batch 1"):
+        stream.run()
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: DeltaSink("a/b", mode="merge"), "no mode 'merge'"),
+        (lambda: DeltaSink("a/b", options={"txnAppId": "mine"}), "exactly-once"),
+    ],
+)
+def test_a_sink_checks_what_it_is_given(make: Callable[[], DeltaSink], told: str) -> None:
+    with pytest.raises(ld.InvalidInputError, match=told):
+        make()
+
+
+def _late_write(stream: Stream, query_id: str, version: int) -> None:
+    """What a process that was paused before its commit would still do."""
+    frame = stream.spark.range(1000, 1001)
+    writer = frame.write.format("delta").mode("append").option("txnAppId", f"laminar:{PIPELINE}:{query_id}:0")
+    writer.option("txnVersion", str(version)).save(str(stream.home / "out"))
+
+
+def _forget_batches(stream: Stream, *batches: int) -> None:
+    for batch in batches:
+        for log in ("offsets", "commits", "sources/0"):
+            for name in (str(batch), f".{batch}.crc"):
+                (stream.checkpoint / log / name).unlink(missing_ok=True)

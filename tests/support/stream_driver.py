@@ -1,0 +1,195 @@
+"""A driver with streaming queries, in a process of its own that kills itself where it is told to.
+
+    python -m tests.support.stream_driver '{"home": …, "sources": ["files", "delta", "kafka"], "kill": {…}}'
+
+Each source has a query, a pipeline and sinks of its own: a Delta table, and files that are shown by renaming. All of them run
+at once until they have read everything there is. What became of each batch is in `results.jsonl`, line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+import laminar_delta as ld
+from laminar_delta import streaming
+from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.streaming import BatchResult, BatchStep, DeltaSink
+from tests.support.kafka import CONNECTOR, jars
+from tests.support.streams import FileFrameSink, totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from laminar_delta.streaming import FrameSink
+
+DURING = "during"
+PHASES: tuple[str, ...] = (
+    *(step.value for step in BatchStep),
+    *(step.value for step in (Step.PRE_COMMIT, Step.SAVE, Step.COMMIT, Step.RECORD)),
+)
+"""Every step a batch takes when nothing goes wrong."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where a driver dies: the pipeline, the step, the side of it (or amid the write of it), and the how-manieth time."""
+
+    pipeline: str
+    step: str
+    moment: str
+    count: int
+    jvm_too: bool
+
+    @property
+    def phase(self) -> str:
+        return f"{DURING} {self.step}" if self.moment == DURING else self.step
+
+
+class Driver:
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.home = Path(order["home"])
+        self.kill = Kill(**order["kill"]) if order.get("kill") else None
+        self.spark = _session(order)
+        self.jvm_pid = int(self.spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+        (self.home / "jvm.pid").write_text(str(self.jvm_pid))
+        self.passed = 0
+        self.executors_killed = 0
+
+    def run(self) -> None:
+        catalog = ld.open_catalog(str(self.home / "catalog"))
+        queries = []
+        for kind in self.order["sources"]:
+            sinks: list[FrameSink] = [
+                DeltaSink(str(self.home / kind / "out")),
+                FileFrameSink(self.home / kind / "files"),
+            ]
+            deliver = streaming.foreach_batch(
+                catalog,
+                kind,
+                totals(sinks),
+                sinks=sinks,
+                owner=f"driver-{os.getpid()}",
+                on_result=partial(self._keep, kind),
+                observe=partial(self._pass, kind),
+            )
+            writer = self._read(kind).writeStream.foreachBatch(deliver).trigger(availableNow=True)
+            queries.append(writer.option("checkpointLocation", str(self.home / kind / "spark")).start())
+        for query in queries:
+            query.awaitTermination()
+
+    def _read(self, kind: str) -> DataFrame:
+        reader, per_batch = self.spark.readStream, str(self.order["per_batch"])
+        if kind == "files":
+            return reader.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.home / kind / "in"))
+        if kind == "delta":
+            return reader.format("delta").option("maxFilesPerTrigger", 1).load(str(self.home / kind / "in"))
+        options = {
+            "kafka.bootstrap.servers": self.order["kafka"],
+            "subscribe": "numbers",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": per_batch,
+        }
+        return reader.format("kafka").options(**options).load().selectExpr("CAST(CAST(value AS STRING) AS LONG) AS id")
+
+    def _keep(self, kind: str, result: BatchResult) -> None:
+        with (self.home / "results.jsonl").open("a") as file:
+            file.write(json.dumps({"pipeline": kind, **asdict(result)}) + "\n")
+
+    def _pass(self, kind: str, step: BatchStep | Step, when: When) -> None:
+        if self.order.get("kill_executor") and (step, when) == (Step.COMMIT, When.BEFORE):
+            self._kill_executor(kind)
+        kill = self.kill
+        if kill is None or kill.pipeline != kind or kill.step != step.value:
+            return
+        if when.value != (When.BEFORE.value if kill.moment == DURING else kill.moment):
+            return
+        self.passed += 1
+        if self.passed != kill.count:
+            return
+        if kill.moment == DURING:
+            threading.Thread(target=self._die_when_writing, args=(self.home / kind / "out",), daemon=True).start()
+        else:
+            self._die()
+
+    def _die_when_writing(self, table: Path) -> None:
+        before = set(table.glob("*.parquet"))
+        while not set(table.glob("*.parquet")) - before:
+            time.sleep(0.001)  # until the write has begun: there is nothing to wait on
+        self._die()
+
+    def _die(self) -> None:
+        assert self.kill is not None
+        if self.kill.jvm_too:
+            os.kill(self.jvm_pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _kill_executor(self, kind: str) -> None:
+        """Once, amid the write of the second batch that comes by."""
+        self.executors_killed += 1
+        if self.executors_killed == 2:
+            table = self.home / kind / "out"
+
+            def kill() -> None:
+                before = set(table.rglob("*"))
+                while not set(table.rglob("*")) - before:
+                    time.sleep(0.001)
+                os.kill(next(_executors(self.jvm_pid)), signal.SIGKILL)
+                (self.home / "executor.killed").touch()
+
+            threading.Thread(target=kill, daemon=True).start()
+
+
+def _executors(jvm_pid: int) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in command and _descends(int(path.name), jvm_pid):
+                yield int(path.name)
+        except OSError:
+            continue
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False
+
+
+def _session(order: dict[str, Any]) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.sql.warehouse.dir": str(Path(order["home"]) / "warehouse"),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    if "kafka" in order["sources"]:
+        settings["spark.jars"] = ",".join(map(str, jars(CONNECTOR)))
+    builder = SparkSession.builder.master(order.get("master", "local[2]"))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return configure_spark_with_delta_pip(builder).getOrCreate()
+
+
+if __name__ == "__main__":
+    Driver(json.loads(sys.argv[1])).run()

@@ -1,0 +1,130 @@
+"""The lives of a driver of streaming queries: its input, its deaths, and what it must have left when it is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+
+import laminar_delta as ld
+from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.streaming import BatchStep
+from tests.support.kafka import Broker
+from tests.support.stream_driver import DURING, PHASES, Kill
+from tests.support.streams import FileFrameSink
+
+JVM_ENDS_WITHIN_S = 120
+
+
+@dataclass(frozen=True)
+class Input:
+    """Numbered records for each source: as many in each, so many to a batch."""
+
+    home: Path
+    sources: Sequence[str]
+    records: int
+    per_batch: int
+    broker: Broker | None = None
+
+    def make(self) -> None:
+        starts = range(0, self.records, self.per_batch)
+        for kind in self.sources:
+            place = self.home / kind / "in"
+            if kind == "files":
+                place.mkdir(parents=True)
+                for start in starts:
+                    lines = (json.dumps({"id": number}) for number in range(start, start + self.per_batch))
+                    (place / f"{start:09}.json").write_text("\n".join(lines))
+            elif kind == "delta":
+                for start in starts:
+                    write_deltalake(str(place), pa.table({"id": range(start, start + self.per_batch)}), mode="append")
+            else:
+                assert self.broker is not None
+                self.broker.create("numbers")
+                self.broker.send("numbers", map(str, range(self.records)))
+
+    def live(self, kill: Kill | None = None, **more: Any) -> None:
+        """One life of the driver: to its end, or until it is killed."""
+        order: dict[str, Any] = {
+            "home": str(self.home),
+            "sources": list(self.sources),
+            "per_batch": self.per_batch,
+            "kill": None if kill is None else asdict(kill),
+            "kafka": None if self.broker is None else self.broker.address,
+            **more,
+        }
+        with (self.home / "driver.log").open("ab") as log:
+            code = subprocess.run(
+                [sys.executable, "-m", "tests.support.stream_driver", json.dumps(order)],
+                stdout=log,
+                stderr=log,
+                check=False,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            ).returncode
+        told = (self.home / "driver.log").read_text()[-3000:]
+        assert code == (0 if kill is None else -9), f"{kill} ended with {code}:\n{told}"
+        # On a local disk Delta relies on one JVM writing at a time; whoever restarts a driver has to wait for its end.
+        _wait_for_end(int((self.home / "jvm.pid").read_text()))
+
+    def assert_each_once(self) -> None:
+        """Every record is once in each sink; state and offsets are those of all records."""
+        catalog = ld.open_catalog(str(self.home / "catalog"))
+        for kind in self.sources:
+            table = DeltaTable(str(self.home / kind / "out"))
+            ids = [number for uri in table.file_uris() for number in pq.read_table(uri)["id"].to_pylist()]
+            repeated = {number: count for number, count in Counter(ids).items() if count > 1}
+            assert (len(ids), repeated) == (self.records, {}), (kind, len(ids), list(repeated.items())[:5])
+            assert set(ids) == set(range(self.records))
+            shown = FileFrameSink(self.home / kind / "files").output()
+            assert sorted(map(int, shown)) == list(range(self.records)), kind
+            pipeline = catalog.pipeline(kind)
+            chosen = pipeline.recover(dry_run=True)
+            assert chosen.chosen_id is not None
+            assert int(pipeline.state(chosen.chosen_id).read("total")) == sum(range(self.records))
+
+    def results(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.home / "results.jsonl").read_text().splitlines()]
+
+
+def planned_kills(seed: int, sources: Sequence[str], kills: int) -> list[Kill]:
+    """So many deaths that each phase of a batch is hit at least twice, the rest anywhere; in an order of chance."""
+    chance = random.Random(seed)
+    phases = [*PHASES, f"{DURING} {Step.COMMIT.value}"]
+    assert kills >= 2 * len(phases)
+    chosen = phases * 2 + [chance.choice(phases) for _ in range(kills - 2 * len(phases))]
+    chance.shuffle(chosen)
+    return [_kill(phase, chance, sources) for phase in chosen]
+
+
+def _kill(phase: str, chance: random.Random, sources: Sequence[str]) -> Kill:
+    pipeline = chance.choice(list(sources))
+    if phase.startswith(DURING):
+        return Kill(pipeline, phase.removeprefix(f"{DURING} "), DURING, chance.randint(1, 3), jvm_too=True)
+    once = phase == BatchStep.RESUME.value  # a run resumes once
+    moment = chance.choice([When.BEFORE.value, When.AFTER.value])
+    return Kill(pipeline, phase, moment, 1 if once else chance.randint(1, 3), jvm_too=chance.random() < 0.5)
+
+
+def _wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + JVM_ENDS_WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)  # a process of another parent cannot be waited on
+    raise AssertionError(f"the JVM {pid} did not end")

@@ -25,6 +25,7 @@ from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.errors import InvalidInputError, SessionStateError, StorageError
 from laminar_delta.interop.sparkdir.logs import connector_checkpoints
+from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
 from laminar_delta.streaming.lines import DOCUMENT, Head, Line, document, line_left, line_of
@@ -252,6 +253,8 @@ class ForeachBatch:
             source_names=[f"source-{index}" for index in range(len(planned.entry.offsets))],
         )
         checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.texts))
+        for (index, number), entry in planned.compacted.items():
+            checkpoint.state(f"{SOURCES}/{index}", entry, partition=number)
 
     def _addressed(self, output: Any) -> Iterator[tuple[FrameSink, DataFrame]]:
         by_name = {sink.name: sink for sink in self.sinks}

@@ -7,6 +7,7 @@ directory and the id of the run are what Spark's own list of running queries has
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from pyspark.errors import PySparkException
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, parse_offsets, parse_query_id
-from laminar_delta.interop.sparkdir.source import LONGEST_SOURCE_LOG
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, LONGEST_SOURCE_LOG, own_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,8 @@ class PlannedLogs:
     entry: PlannedBatch
     texts: dict[str, str] = field(default_factory=dict)
     """The log entries as they are, by the names under which imports keep them too."""
+    compacted: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """By source and number, entries of a source's own log that hold all before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +110,30 @@ class RunningQuery:
         name = f"offsets/{batch_id}"
         data = self.directory.read(name)
         entry = parse_offsets(name, data)
-        texts = {"offsets": data.decode()}
-        for index in range(len(entry.offsets)):
-            source_log = f"sources/{index}/{batch_id}"
-            try:
-                texts[source_log] = self.directory.read(source_log, limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
-            except NotFoundError:  # most sources keep none
-                continue
-        return PlannedLogs(entry=entry, texts=texts)
+        found = PlannedLogs(entry=entry, texts={"offsets": data.decode()})
+        before = self._offsets_before(batch_id)
+        for index, offset in enumerate(entry.offsets):
+            for number in own_numbers(batch_id, offset, before[index] if index < len(before) else None):
+                self._add_source_log(found, index, number)
+        return found
+
+    def _offsets_before(self, batch_id: int) -> tuple[str, ...]:
+        name = f"offsets/{batch_id - 1}"
+        try:
+            return parse_offsets(name, self.directory.read(name)).offsets
+        except NotFoundError:
+            return ()
+
+    def _add_source_log(self, found: PlannedLogs, index: int, number: int) -> None:
+        """What a source noted for itself; most note nothing."""
+        name = f"sources/{index}/{number}"
+        try:
+            found.texts[name] = self.directory.read(name, limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
+            return
+        except NotFoundError:
+            pass
+        with suppress(NotFoundError):
+            found.compacted[index, number] = self.directory.read(f"{name}{COMPACT}")
 
     def is_active(self) -> bool:
         """Whether it is running now, as far as that can be known."""

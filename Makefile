@@ -10,13 +10,16 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint check-tests soak bench docs picture lock format clean
+.PHONY: help install demo demo-embedded test lint check-tests soak bench docs picture lock format clean
 
 help:  ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 ##@ Start here
-demo: install  ## Install everything and run the main job
+demo: install  ## Install everything and run the main job: a streaming query on Spark, killed and rewound
+	@$(BIN)/laminar-delta demo --spark
+
+demo-embedded: install  ## The same without a JVM: two writers race, a pipeline is killed twice
 	@$(BIN)/laminar-delta race --rounds 8
 	@$(BIN)/laminar-delta demo
 

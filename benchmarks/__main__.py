@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("commits", "state", "sessions", "batcher", "importing")
+NAMES = ("commits", "state", "sessions", "batcher", "importing", "streaming")
 
 
 def main(names: list[str]) -> None:

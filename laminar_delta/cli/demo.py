@@ -33,8 +33,8 @@ def run_demo(console: Console, directory: Path | None, records: int) -> bool:
             _run_process(console, place, records, number, kill)
         catalog = ld.open_catalog(str(place / "catalog"))
         _print_checkpoints(console, catalog)
-        _print_recoveries(console, catalog)
-        _print_audit(console, catalog)
+        print_recoveries(console, catalog)
+        print_audit(console, catalog, PIPELINE)
         exact = _print_verdict(console, FileSink(place / "output").output(), records)
         if directory is not None:
             console.print(f"Everything is kept in {escape(str(directory))}.")
@@ -73,7 +73,8 @@ def _print_checkpoints(console: Console, catalog: Catalog) -> None:
     console.print(table)
 
 
-def _print_recoveries(console: Console, catalog: Catalog) -> None:
+def print_recoveries(console: Console, catalog: Catalog) -> None:
+    """What each process resumed from."""
     table = Table(title="Recoveries")
     for column in ("generation", "chose", "of", "passed over"):
         table.add_column(column, justify="left" if column == "passed over" else "right")
@@ -85,11 +86,12 @@ def _print_recoveries(console: Console, catalog: Catalog) -> None:
     console.print(table)
 
 
-def _print_audit(console: Console, catalog: Catalog) -> None:
+def print_audit(console: Console, catalog: Catalog, pipeline: str) -> None:
+    """What was committed last."""
     table = Table(title="Audit: the last commits, newest first")
     for column in ("time", "table", "version", "operation", "checkpoint", "owner"):
         table.add_column(column, justify="right" if column in ("version", "checkpoint") else "left")
-    for entry in catalog.audit(pipeline=PIPELINE)[:12]:
+    for entry in catalog.audit(pipeline=pipeline)[:12]:
         moment = dt.datetime.fromtimestamp(entry.timestamp_ms / 1000, dt.timezone.utc)
         table.add_row(
             f"{moment:%H:%M:%S.%f}"[:-3],

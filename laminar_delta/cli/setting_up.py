@@ -169,11 +169,20 @@ def demo(
     call: Call,
     directory: _Directory = None,
     records: Annotated[int, typer.Option(min=30, max=10_000, help="How many numbers the pipeline reads.")] = 40,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="A Structured Streaming query instead, and a rewind; needs Java.")
+    ] = False,
+    files: Annotated[int, typer.Option(min=6, max=100, help="With --spark: how many files of events.")] = 8,
 ) -> None:
     """Run a pipeline that is killed twice and loses nothing."""
-    from laminar_delta.cli.demo import run_demo
+    if spark:
+        from laminar_delta.cli.demo_spark import run_spark_demo
 
-    exact = run_demo(call.out.console, directory, records)
+        exact = run_spark_demo(call.out.console, directory, files)
+    else:
+        from laminar_delta.cli.demo import run_demo
+
+        exact = run_demo(call.out.console, directory, records)
     call.out.json({"directory": None if directory is None else str(directory), "exact": exact})
     if not exact:
         call.finding()

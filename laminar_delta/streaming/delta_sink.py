@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
+from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.sinks import SinkEpoch
 from laminar_delta.engine.predicate import Dialect, quote_name
-from laminar_delta.errors import ConflictError, InvalidInputError, SessionStateError, StorageError
+from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from laminar_delta.streaming.batch import Written
+from laminar_delta.streaming.lines import line_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.streaming.lines import Line
 
 OURS = frozenset({"txnappid", "txnversion", "usermetadata"})
@@ -155,11 +158,23 @@ class DeltaSink:
         """See `LineSink`."""
         return self._outcomes[epoch]
 
-    def version_of(self, spark: SparkSession, line: Line, batch_id: int) -> int | None:
-        """The version of the table that a batch made, to restore it to for a rewind; None when it is not in the history."""
+    def version_of(self, catalog: Catalog, pipeline: str, checkpoint_id: int, spark: SparkSession) -> int:
+        """The version of the table that a checkpoint's batch made: what to restore it to for a rewind.
+
+        Raises:
+            NotFoundError: The checkpoint is of no batch, or its commit is not in the table's history any more.
+        """
+        reading = catalog.reading
+        made_for = line_of(reading, committed_row(reading, pipeline, checkpoint_id))
         self._spark = spark
-        found = self._find(line, batch_id)[0]
-        return None if found is None else found.version
+        found = None if made_for is None else self._find(*made_for)[0]
+        if found is None:
+            raise NotFoundError(
+                f"the history of {self.table} does not have the batch of checkpoint {checkpoint_id} of {pipeline!r}",
+                expected=checkpoint_id,
+                next_step="Choose a checkpoint whose commit the table's log still has.",
+            )
+        return found.version
 
     def _batch(self, epoch: SinkEpoch) -> tuple[Line, int]:
         if epoch in self._batches:

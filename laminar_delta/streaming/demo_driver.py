@@ -21,7 +21,6 @@ from pyspark.sql import functions as f
 import laminar_delta as ld
 from laminar_delta import streaming
 from laminar_delta.catalog.sinks import Step, When
-from laminar_delta.streaming.lines import line_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,12 +103,10 @@ def rewind(place: Path, checkpoint_id: int) -> None:
     catalog = ld.open_catalog(str(place / "catalog"))
     sink = streaming.DeltaSink(place / "tables" / "totals")
     with catalog.writer(PIPELINE, owner="operator", reason="rewind") as writer:
-        made_for = line_of(writer.reading, catalog.pipeline(PIPELINE)._visible(checkpoint_id))
-        assert made_for is not None
-        version = sink.version_of(spark, *made_for)
+        version = sink.version_of(catalog, PIPELINE, checkpoint_id, spark)
         writer.rewind(checkpoint_id, reason="demo: do the last batches again")
     spark.sql(f"RESTORE TABLE delta.`{sink.table}` TO VERSION AS OF {version}").collect()
-    streaming.restore_spark_checkpoint(catalog, PIPELINE, checkpoint_id, str(place / "spark"))
+    streaming.restore_spark_checkpoint(catalog, PIPELINE, checkpoint_id, str(place / "spark"), overwrite=True)
     _print(f"  rewound to checkpoint {checkpoint_id}, table restored to version {version}")
 
 

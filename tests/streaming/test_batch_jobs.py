@@ -1,0 +1,56 @@
+"""Batch jobs started again and again by spark-submit: each run one checkpoint, also when one before was killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from tests.support import batch_job
+
+pytestmark = [pytest.mark.spark, pytest.mark.processes]
+
+
+def _submit(home: Path, *arguments: str) -> int:
+    submit = Path(sys.executable).parent / "spark-submit"
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": sys.executable}
+    command = [str(submit), "--master", "local[2]", *options, batch_job.__file__, str(home), *arguments]
+    with (home / "submit.log").open("ab") as log:
+        return subprocess.run(command, check=False, env=env, stdout=log, stderr=log).returncode
+
+
+def _add_day(home: Path, day: int, amounts: dict[str, int]) -> None:
+    (home / "orders").mkdir(exist_ok=True)
+    lines = [json.dumps({"day": day, "customer": name, "amount": amount}) for name, amount in amounts.items()]
+    (home / "orders" / f"{day}.json").write_text("\n".join(lines))
+
+
+def _totals(home: Path, checkpoint_id: int) -> dict[str, int]:
+    state = ld.open_catalog(str(home / "catalog")).pipeline("daily-totals").state(checkpoint_id)
+    rows = [row for part in state.partitions()["totals"] for row in json.loads(state.read("totals", part))]
+    return {row["customer"]: row["total"] for row in rows}
+
+
+def test_a_job_that_was_killed_is_run_again_and_counts_nothing_twice(tmp_path: Path) -> None:
+    _add_day(tmp_path, 1, {"ada": 10, "bob": 20})
+    assert _submit(tmp_path) == 0, (tmp_path / "submit.log").read_text()[-3000:]
+    _add_day(tmp_path, 2, {"bob": 1, "cleo": 5})
+    assert _submit(tmp_path, "die") != 0
+    pipeline = ld.open_catalog(str(tmp_path / "catalog")).pipeline("daily-totals")
+    (first,) = pipeline.list()
+    assert _totals(tmp_path, first.checkpoint_id) == {"ada": 10, "bob": 20}
+    assert _submit(tmp_path) == 0, (tmp_path / "submit.log").read_text()[-3000:]
+    newest = pipeline.latest()
+    assert newest is not None
+    assert newest.source_offsets["orders"].offsets == {"day": "2"}
+    assert _totals(tmp_path, newest.checkpoint_id) == {"ada": 10, "bob": 21, "cleo": 5}
+    assert len(pipeline.list()) == 2

@@ -7,10 +7,12 @@ import gc
 import os
 import random
 import shutil
+import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +29,17 @@ MIB = 1 << 20
 BLOCK = DEFAULT_POLICY.block_bytes
 LARGE = int(os.environ.get("BENCH_STATE_MIB", "1024"))
 CHURNED = 64 * MIB
+ROUNDS = 3
+WRITE, SAVE = "write and flush LZ4 blocks", "save"
+READ, LOAD = "read and decompress LZ4 blocks", "load, verified"
+
+
+@dataclass(frozen=True)
+class Measured:
+    seconds: float
+    cpu: float
+    grown: int
+    """MiB, at most."""
 
 
 def run() -> None:
@@ -40,24 +53,33 @@ def run() -> None:
 
 
 def _throughput(place: Path) -> None:
+    """Each measured several times in turn with its baseline, so that whatever else runs on the machine falls on both."""
     catalog = ld.open_catalog(str(place / "large"))
     writer = catalog.writer("p")
     with writer.checkpoint() as warm:
         warm.state("warm", os.urandom(MIB))
-    plain, plain_memory = _measured(lambda: _plain_write(place / "plain"))
-    saved, save_memory = _measured(lambda: _save(writer, _pieces()))
-    read, _ = _measured(lambda: _plain_read(place / "plain"))
-    loaded, load_memory = _measured(lambda: _drain(catalog, writer.next_id - 1))
-    table = Table(title=f"{LARGE} MiB of state, half of it compressible")
-    for column in ("", "seconds", "MiB/s", "ratio to plain files", "memory grown MiB"):
+    found: dict[str, list[Measured]] = {}
+    for number in range(ROUNDS):
+        plain = place / f"plain{number}"
+        pipeline = f"p{number}"
+        calls: tuple[tuple[str, Callable[[], None]], ...] = (
+            (WRITE, partial(_plain_write, plain)),
+            (SAVE, partial(_save, catalog.writer(pipeline), _pieces())),
+            (READ, partial(_plain_read, plain)),
+            (LOAD, partial(_drain, catalog, 1, pipeline)),
+        )
+        for name, call in calls:
+            found.setdefault(name, []).append(_measured(call))
+        plain.unlink()
+    table = Table(title=f"{LARGE} MiB of state, half of it compressible, median of {ROUNDS} rounds")
+    for column in ("", "seconds", "MiB/s", "ratio to plain files", "CPU seconds", "memory grown MiB"):
         table.add_column(column, justify="left" if not column else "right")
-    for name, seconds, base, memory in (
-        ("write and flush LZ4 blocks", plain, plain, plain_memory),
-        ("save", saved, plain, save_memory),
-        ("read and decompress LZ4 blocks", read, read, 0),
-        ("load, verified", loaded, read, load_memory),
-    ):
-        table.add_row(name, f"{seconds:.2f}", f"{LARGE / seconds:.0f}", f"{base / seconds:.2f}", str(memory))
+    for name, base in ((WRITE, WRITE), (SAVE, WRITE), (READ, READ), (LOAD, READ)):
+        seconds = statistics.median(one.seconds for one in found[name])
+        ratio = statistics.median(b.seconds / n.seconds for b, n in zip(found[base], found[name], strict=True))
+        cpu = statistics.median(one.cpu for one in found[name])
+        grown = max(one.grown for one in found[name])
+        table.add_row(name, f"{seconds:.2f}", f"{LARGE / seconds:.0f}", f"{ratio:.2f}", f"{cpu:.2f}", str(grown))
     Console(width=110).print(table)
 
 
@@ -90,7 +112,7 @@ def _chain(place: Path) -> None:
     state = bytearray(chance.randbytes(CHURNED))
     longest, most = 0.0, 0.0
     _save_bytes(writer, state)
-    fresh = min(_measured(lambda: _drain(catalog, 1))[0] for _ in range(3))
+    fresh = min(_measured(lambda: _drain(catalog, 1)).seconds for _ in range(3))
     for _ in range(100):
         for block in chance.sample(range(CHURNED // BLOCK), CHURNED // BLOCK // 50):
             state[block * BLOCK : block * BLOCK + 8] = chance.randbytes(8)
@@ -98,7 +120,7 @@ def _chain(place: Path) -> None:
         layout = catalog.pipeline("p").state(number).layouts()[0]
         most = max(most, layout.stored_bytes / layout.length)
         if len(layout.stores) == DEFAULT_POLICY.longest_chain:
-            longest = max(longest, min(_measured(partial(_drain, catalog, number))[0] for _ in range(3)))
+            longest = max(longest, min(_measured(partial(_drain, catalog, number)).seconds for _ in range(3)))
     table = Table(title="64 MiB of state, 2 % changed, 100 saves")
     for column in ("", "ratio"):
         table.add_column(column, justify="left" if not column else "right")
@@ -145,8 +167,8 @@ def _save_bytes(writer: Writer, state: bytearray) -> int:
     return cp.id
 
 
-def _drain(catalog: ld.Catalog, number: int) -> None:
-    for _ in catalog.pipeline("p").state(number).pieces("agg"):
+def _drain(catalog: ld.Catalog, number: int, pipeline: str = "p") -> None:
+    for _ in catalog.pipeline(pipeline).state(number).pieces("agg"):
         pass
 
 
@@ -155,8 +177,7 @@ def _bytes_in(catalog: ld.Catalog) -> int:
     return sum(path.stat().st_size for table in tables for path in table.rglob("*.parquet"))
 
 
-def _measured(call: Callable[[], None]) -> tuple[float, int]:
-    """Seconds, and by how many MiB the process grew at most."""
+def _measured(call: Callable[[], None]) -> Measured:
     gc.collect()
     base = peak = _resident()
     done = threading.Event()
@@ -168,12 +189,12 @@ def _measured(call: Callable[[], None]) -> tuple[float, int]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     call()
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     done.set()
     watcher.join()
-    return seconds, (peak - base) // MIB
+    return Measured(seconds, cpu, (peak - base) // MIB)
 
 
 def _resident() -> int:

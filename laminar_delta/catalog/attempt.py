@@ -7,7 +7,7 @@ its own; the commit says which parts it accepts, so a part that arrives late, or
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+    from laminar_delta.engine.request import Ahead
     from laminar_delta.model.manifest import CheckpointManifest
 
 
@@ -99,8 +100,48 @@ class Part:
     digest: str
 
 
-def stage(engine: Engine, attempts: Sequence[Attempt], table: str, rows: pa.Table) -> dict[str, Part]:
-    """Appends child rows of attempts in one commit, as one part of each that has rows among them."""
+@dataclass(frozen=True, slots=True)
+class PartAhead:
+    """A part that is written but not committed yet."""
+
+    part_id: str
+    said: dict[str, tuple[int, str]]
+    """By attempt: how many rows, and their digest."""
+    ahead: Ahead | None = None
+
+
+def stage_ahead(engine: Engine, table: str, rows: pa.Table) -> PartAhead | None:
+    """Writes child rows that `stage` is going to commit together with others; None where they must be staged themselves."""
+    part, own = _as_part(rows)
+    ahead = engine.write_ahead(table, own)
+    return None if ahead is None else replace(part, ahead=ahead)
+
+
+def stage(
+    engine: Engine, attempts: Sequence[Attempt], table: str, rows: pa.Table, before: Sequence[PartAhead] = ()
+) -> dict[str, list[Part]]:
+    """Appends child rows of attempts in one commit, with parts written ahead; the parts of each that has rows among them."""
+    last, own = _as_part(rows)
+    parts = [*before, last]
+    staged = [attempt for attempt in attempts if any(attempt.attempt_id in part.said for part in parts)]
+    made = engine.append(
+        table,
+        own,
+        metadata=shared_metadata("stage", staged),
+        key={"attempt_id": next(iter(last.said)), "part_id": last.part_id},
+        ahead=[part.ahead for part in before if part.ahead is not None],
+    )
+    assert made.version is not None
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        for attempt_id, (count, digest) in part.said.items():
+            whole = Part(table=table, part_id=part.part_id, version=made.version, rows=count, digest=digest)
+            found.setdefault(attempt_id, []).append(whole)
+    return found
+
+
+def _as_part(rows: pa.Table) -> tuple[PartAhead, pa.Table]:
+    """Rows under a fresh part id, and what is to be said of them."""
     part_id = new_attempt_id()
     column = rows.column_names.index("part_id")
     own = rows.set_column(column, "part_id", pa.array([part_id] * rows.num_rows, pa.string()))
@@ -108,18 +149,8 @@ def stage(engine: Engine, attempts: Sequence[Attempt], table: str, rows: pa.Tabl
     by_attempt: dict[str, list[Row]] = {}
     for row in plain:
         by_attempt.setdefault(row["attempt_id"], []).append(row)
-    staged = [attempt for attempt in attempts if attempt.attempt_id in by_attempt]
-    made = engine.append(
-        table,
-        own,
-        metadata=shared_metadata("stage", staged),
-        key={"attempt_id": staged[0].attempt_id, "part_id": part_id},
-    )
-    assert made.version is not None
-    return {
-        attempt_id: Part(table=table, part_id=part_id, version=made.version, rows=len(found), digest=rows_digest(found))
-        for attempt_id, found in by_attempt.items()
-    }
+    said = {attempt_id: (len(found), rows_digest(found)) for attempt_id, found in by_attempt.items()}
+    return PartAhead(part_id, said), own
 
 
 def stage_offsets(engine: Engine, attempt: Attempt, manifest: CheckpointManifest) -> list[Part]:
@@ -143,7 +174,7 @@ def stage_all_offsets(engine: Engine, saves: Sequence[tuple[Attempt, CheckpointM
     if rows is None or not rows.num_rows:
         return [[] for _ in saves]
     parts = stage(engine, [attempt for attempt, _ in saves], SOURCE_OFFSETS.name, rows)
-    return [[parts[a.attempt_id]] if a.attempt_id in parts else [] for a, _ in saves]
+    return [parts.get(attempt.attempt_id, []) for attempt, _ in saves]
 
 
 def children_of(parts: Iterable[Part]) -> list[dict[str, object]]:

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from laminar_delta.codec import StateSource
 
 
-INLINE_STATE_BYTES = 16 << 10
-"""State up to this size stays in the manifest row: it costs no commit of its own, and listing checkpoints does not read it."""
-
-
 class CheckpointBuilder:
     """A checkpoint in the making. Nothing of it is visible before `commit`."""
 
@@ -215,7 +211,7 @@ class CheckpointBuilder:
             and operator not in self._not_inline
             and partitions[operator] == 1
             and isinstance(data, (bytes, bytearray, memoryview))
-            and memoryview(data).nbytes <= INLINE_STATE_BYTES
+            and memoryview(data).nbytes <= self._writer.state_policy.inline_bytes
         }
 
     def _connector(

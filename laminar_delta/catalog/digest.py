@@ -31,6 +31,9 @@ def _spell(value: object) -> bytes:
 
 
 def _plain(value: object) -> object:
+    if value is None or isinstance(value, (str, int)):
+        # Nearly all there are.
+        return value
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, Decimal):

@@ -5,7 +5,7 @@ be damaged or hostile: every decoder gives a value, `FormatError` or `Corruption
 beforehand.
 """
 
-from laminar_delta.codec.blocks import BLOCK_BYTES, Block, BlockCutter, ReadableFile, StateSource, changed_blocks
+from laminar_delta.codec.blocks import BLOCK_BYTES, Block, BlockCutter, ReadableFile, StateSource
 from laminar_delta.codec.buffers import BytesLike, flat_view
 from laminar_delta.codec.checksum import XXH3_PREFIX, StreamDigest, block_hash, block_name, crc32c, verify, xxh3_hex
 from laminar_delta.codec.lcb1 import (
@@ -52,5 +52,4 @@ __all__ = [
     "BlockCutter",
     "ReadableFile",
     "StateSource",
-    "changed_blocks",
 ]

@@ -1,30 +1,27 @@
 """Operator state as blocks of fixed size, so that a save can store only what changed.
 
-A state is cut every `block_bytes` from its beginning; only the last block may be shorter. Two states are compared
-block by block at equal positions, through their hashes alone: the parent's bytes are not needed, and a hash is 8
-bytes for every 64 KiB. Inserting a byte at the front therefore changes every block; that is the price of blocks that
-can be put back by position, without reading the others.
+A state is cut every `block_bytes` from its beginning; only the last block may be shorter. A block is known by its name, the
+xxh3-128 of its bytes, so whether another state has it is told without that state's bytes. Inserting a byte at the front changes
+every block; that is the price of blocks that can be put back by position, without reading the others.
 
-States may be larger than memory. Cutting holds one block and one piece of the input, and 8 bytes for every block
-before.
+States may be larger than memory. Cutting holds one block and one piece of the input. Pieces that can change (a `bytearray`,
+which its owner may fill anew) are copied block by block; `bytes` are seen, not copied.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from laminar_delta.codec.buffers import BytesLike, flat_view
-from laminar_delta.codec.checksum import StreamDigest, block_hash
+from laminar_delta.codec.checksum import StreamDigest, block_name
 from laminar_delta.errors import InvalidInputError, SessionStateError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 BLOCK_BYTES = 64 * 1024
-"""Default block size. Smaller blocks store less of a scattered change but cost a hash and a row each."""
+"""Default block size. Smaller blocks store less of a scattered change but cost a name each."""
+READ_BYTES = 1 << 20
+"""How much is asked of a file at a time."""
 
 
 class ReadableFile(Protocol):
@@ -41,13 +38,13 @@ StateSource: TypeAlias = BytesLike | ReadableFile | Iterable[BytesLike]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One block of a state, with its bytes; keep `hash` and let go of the block when streaming."""
+    """One block of a state, with its bytes; keep `name` and let go of the block when streaming."""
 
     index: int
     """Position in the state, from 0: the block starts at byte `index * block_bytes`."""
-    hash: int
-    """xxh3-64 of `data`, 0 to 2^64-1."""
-    data: bytes = field(repr=False)
+    name: bytes
+    """xxh3-128 of `data`."""
+    data: bytes | memoryview = field(repr=False)
 
     @property
     def raw_length(self) -> int:
@@ -72,7 +69,7 @@ class BlockCutter(Iterator[Block]):
             raise InvalidInputError(f"block size {block_bytes} is below 1", expected="1 or more", found=block_bytes)
         self._block_bytes = block_bytes
         self._digest = StreamDigest()
-        self._hashes = array("Q")
+        self._count = 0
         self._ended = False
         self._blocks = self._cut(_pieces(source, block_bytes))
 
@@ -83,16 +80,6 @@ class BlockCutter(Iterator[Block]):
     def block_bytes(self) -> int:
         """Length of every block but the last."""
         return self._block_bytes
-
-    @property
-    def hashes(self) -> tuple[int, ...]:
-        """The hash of every block, in order; what the next save compares with.
-
-        Raises:
-            SessionStateError: blocks are left to be cut.
-        """
-        self._require_end()
-        return tuple(self._hashes)
 
     @property
     def checksum(self) -> str:
@@ -118,11 +105,13 @@ class BlockCutter(Iterator[Block]):
         size = self._block_bytes
         rest = bytearray()
         for piece in pieces:
+            # What cannot change need not be copied to be the same when it is stored.
+            fixed = type(piece.obj) is bytes
             at = 0
             while at < len(piece):
                 if not rest and len(piece) - at >= size:
-                    # The common case, a whole block inside one piece, is copied once.
-                    yield self._block(bytes(piece[at : at + size]))
+                    block = piece[at : at + size]
+                    yield self._block(block if fixed else bytes(block))
                     at += size
                     continue
                 taken = min(size - len(rest), len(piece) - at)
@@ -135,10 +124,10 @@ class BlockCutter(Iterator[Block]):
             yield self._block(bytes(rest))
         self._ended = True
 
-    def _block(self, data: bytes) -> Block:
+    def _block(self, data: bytes | memoryview) -> Block:
         self._digest.update(data)
-        block = Block(index=len(self._hashes), hash=block_hash(data), data=data)
-        self._hashes.append(block.hash)
+        block = Block(index=self._count, name=block_name(data), data=data)
+        self._count += 1
         return block
 
     def _require_end(self) -> None:
@@ -151,22 +140,11 @@ class BlockCutter(Iterator[Block]):
             )
 
 
-def changed_blocks(old: Sequence[int], new: Sequence[int]) -> list[int]:
-    """Indexes of the blocks of `new` that `old` does not have at the same position, ascending.
-
-    With these blocks and the number of `new`, the new state can be built on the old one: a grown state lists its
-    added blocks, a shrunk one lists nothing for those that fell away, and an empty `old` makes it all of them. Both
-    lists must have been cut with the same block size.
-    """
-    common = min(len(old), len(new))
-    return [index for index in range(common) if old[index] != new[index]] + list(range(common, len(new)))
-
-
 def _pieces(source: Any, block_bytes: int) -> Iterator[memoryview]:
     # `Any`, because what a type checker would refuse arrives too: text must not pass as an iterable, nor arrays of
     # numbers, which are a buffer.
     if hasattr(source, "read"):
-        return _read_pieces(source, max(block_bytes, BLOCK_BYTES))
+        return _read_pieces(source, max(block_bytes, READ_BYTES))
     if isinstance(source, Iterable) and not isinstance(source, str) and not _is_buffer(source):
         return map(flat_view, source)
     return iter((flat_view(source),))

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from laminar_delta.catalog.attempt import PAYLOADS
 from laminar_delta.catalog.digest import rows_digest
+from laminar_delta.catalog.state.chunks import rows_table
+from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.staging import Cutting
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.engine.embedded.payloads import write_files
@@ -53,13 +55,12 @@ class Order:
 
 def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[str, Any], Layout | None]]:
     """The rows of a state table that a task's states make; with the last of each state its layout."""
-    for (operator, partition), rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
-        pieces = (row["payload"] for row in rows)
-        cutting = Cutting(
-            order.attempt, operator, partition, pieces, order.policy, order.upon.get((operator, partition)), order.table
-        )
-        for row in cutting.rows():
-            yield row, cutting.layout
+    with Packer() as packer:
+        for key, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
+            pieces = (row["payload"] for row in rows)
+            cutting = Cutting(order.attempt, *key, pieces, order.policy, order.upon.get(key), order.table)
+            for row in cutting.rows(packer):
+                yield row, cutting.layout
 
 
 def write_parts(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +111,7 @@ def _write(order: Order, rows: list[dict[str, Any]], layouts: list[Layout]) -> p
     spec = BY_NAME[order.table]
     part_id = new_attempt_id()
     own = [{**row, "part_id": part_id} for row in rows]
-    arrow = pa.Table.from_pylist(own, schema=spec.schema)
+    arrow = rows_table(own, spec.schema)
     stats = spec.properties["delta.dataSkippingStatsColumns"].split(",")
     (action,) = write_files(Path(order.location) / order.table, arrow, spec.partition_by, stats)
     said = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from laminar_delta.catalog.state import applying
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.state.streaming import CHUNK_COLUMNS, put_together
 from laminar_delta.engine import open_engine
+from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.errors import InvalidInputError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.catalog.state.layout import Layout
+    from laminar_delta.engine.base import Engine
 
 LARGEST_CELL = (1 << 31) - (1 << 20)
 """What Spark takes in one cell, with some room."""
@@ -60,7 +62,7 @@ def load_frame(state: CheckpointState, spark: SparkSession, *, piece_bytes: int 
 def _read_by_tasks(state: CheckpointState, spark: SparkSession, piece_bytes: int | None) -> DataFrame:
     keys = [(operator, partition) for operator, partitions in state.partitions().items() for partition in partitions]
     reading = state.reading
-    order = pickle.dumps((reading.engine.name, reading.engine.location, reading.versions, reading.stored_at))
+    order = pickle.dumps((_opening(reading.engine), reading.versions, reading.stored_at))
     row, heal, functions = state.row, state.heal, applying.known()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,8 +137,14 @@ def _put_together(chunks: list[Row], given: Row) -> bytes:
 def _reading(order: bytes) -> Reading:
     from laminar_delta.catalog.reading import Reading
 
-    name, location, versions, stored_at = pickle.loads(order)  # from our own driver
-    return Reading(open_engine(name, location), versions, stored_at)
+    (name, location, options), versions, stored_at = pickle.loads(order)  # from our own driver
+    return Reading(open_engine(name, location, **options), versions, stored_at)
+
+
+def _opening(engine: Engine) -> tuple[str, str, dict[str, Any]]:
+    """How a task opens the engine: with the driver's own means to get at an object store."""
+    options = {"storage_options": engine.storage_options} if isinstance(engine, EmbeddedEngine) else {}
+    return engine.name, engine.location, options
 
 
 def _batches(key: Row, pieces: Iterator[bytes | memoryview], piece_bytes: int | None) -> Iterator[pa.RecordBatch]:

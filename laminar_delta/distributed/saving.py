@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import AddAction
@@ -48,19 +49,19 @@ def stage_frame(
         InvalidInputError: The frame has other columns, or an operator partition comes twice.
         StorageError: A task failed; nothing was committed.
     """
+    if not isinstance(engine, SparkEngine) and (not isinstance(engine, EmbeddedEngine) or engine.root is None):
+        raise InvalidInputError(
+            "executors write to a catalog in a directory that they share with the driver, or to one that Spark commits to",
+            expected="a path, or a schema on Spark",
+            found=engine.location,
+            next_step="Give the state to `cp.state`, or keep the catalog with engine='spark', which writes to object stores.",
+        )
     table = OPERATOR_DELTAS.name if upon else OPERATOR_SNAPSHOTS.name
+    order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=engine.location)
     prepared = _prepared(frame)
-    if isinstance(engine, EmbeddedEngine) and engine.root is not None:
-        order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=str(engine.root))
-        return _stage_files(engine, order, prepared)
     if isinstance(engine, SparkEngine):
-        order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=engine.location)
         return _stage_rows(engine, order, prepared)
-    raise InvalidInputError(
-        "executors write to a catalog in a directory, or to one that Spark commits to",
-        expected="a path, or a schema on Spark",
-        found=engine.location,
-    )
+    return _stage_files(engine, order, prepared)
 
 
 def _stage_files(engine: EmbeddedEngine, order: Order, frame: DataFrame) -> StagedState:
@@ -69,9 +70,11 @@ def _stage_files(engine: EmbeddedEngine, order: Order, frame: DataFrame) -> Stag
     layouts = _only_once(layout for row in written for layout in pickle.loads(row["layouts"]))  # our own tasks'
     if not written:
         return staged_state(engine, order.attempt, [], layouts)
+    files = [AddAction(**json.loads(row["action"])) for row in written]
+    check_there(Path(order.location) / order.table, files)
     made = engine.add_files(
         order.table,
-        [AddAction(**json.loads(row["action"])) for row in written],
+        files,
         metadata=order.attempt.metadata("stage"),
         key={"attempt_id": order.attempt.attempt_id, "part_id": written[0]["part_id"]},
     )
@@ -81,6 +84,21 @@ def _stage_files(engine: EmbeddedEngine, order: Order, frame: DataFrame) -> Stag
         for row in written
     ]
     return staged_state(engine, order.attempt, parts, layouts)
+
+
+def check_there(table: Path, files: Iterable[AddAction]) -> None:
+    """Raises unless the driver sees what executors wrote: a directory of each machine's own would take the state for good."""
+    for file in files:
+        path = table / file.path
+        found = path.stat().st_size if path.exists() else None
+        if found != file.size:
+            raise StorageError(
+                f"executors wrote {path}, which the driver does not see as they wrote it",
+                expected=file.size,
+                found=found,
+                next_step="Keep the catalog in a directory that the driver and all executors share.",
+                details={"path": str(path)},
+            )
 
 
 def _stage_rows(engine: SparkEngine, order: Order, frame: DataFrame) -> StagedState:

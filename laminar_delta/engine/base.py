@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 from laminar_delta.engine import sql as queries
-from laminar_delta.engine.request import Fence, Merge, Stamp, TableSpec, check_fences, check_merge, stamp
+from laminar_delta.engine.request import Ahead, Fence, Merge, Stamp, TableSpec, check_fences, check_merge, stamp
 from laminar_delta.engine.settle import Settled, Settlement
 from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
 
@@ -138,6 +138,7 @@ class Engine(ABC):
         fences: Sequence[Fence] = (),
         metadata: Metadata | None = None,
         key: Mapping[str, Literal] | None = None,
+        ahead: Sequence[Ahead] = (),
     ) -> Commit:
         """Appends rows in one commit. Appends do not conflict with each other; a false conflict is retried here.
 
@@ -147,18 +148,30 @@ class Engine(ABC):
             fences: All must stand below what is offered, else nothing is committed. More than one needs `many_fences`.
             metadata: What to keep in the log about this commit.
             key: Column values by which the rows are found again after an error. Without it only the log is asked.
+            ahead: Rows of this table that `write_ahead` wrote, to be in the same commit.
 
         Raises:
             InvalidInputError: The rows do not fit the table, or the fences are not possible.
         """
         check_fences(fences, self)
         rows = self.conform(table, data)
-        made = stamp(fences, metadata)
-        if rows.num_rows == 0 and not fences:
+        made = stamp(fences, metadata, ahead=ahead)
+        if rows.num_rows == 0 and not fences and not ahead:
             # Spark would make no version of it, delta-rs one: the same for all is none.
             return Commit(version=None, commit_id=made.commit_id)
         settled = self._settlement(table, made, key).run(lambda: Settled(self._append(table, rows, made)), retry=True)
         return Commit(version=settled.version, commit_id=made.commit_id, replayed=settled.replayed)
+
+    def write_ahead(self, table: str, data: pa.Table) -> Ahead | None:  # noqa: ARG002  # others have a use for them
+        """Writes rows now that one `append` later takes along, so that much can become visible at once and in little memory.
+
+        Returns:
+            What to give to `append`. None where the engine cannot do this, or it would be no gain: append the rows themselves.
+        """
+        return None
+
+    def drop_ahead(self, table: str, ahead: Ahead) -> None:  # noqa: B027  # nothing to do where nothing is written ahead
+        """Removes what was written ahead and never given to an append."""
 
     @final
     def raise_fence(self, table: str, fence: Fence, *, metadata: Metadata | None = None) -> Commit | None:

@@ -43,6 +43,14 @@ class Fence:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Rows that an engine wrote ahead of the append that is to take them along; in no version until then."""
+
+    files: tuple[object, ...]
+    """As the engine names them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """A table to create."""
@@ -92,9 +100,11 @@ class Stamp:
     commit_id: str
     fences: tuple[Fence, ...]
     user_metadata: str
+    ahead: tuple[Ahead, ...] = ()
+    """What it takes along."""
 
 
-def stamp(fences: Sequence[Fence], metadata: Mapping[str, object] | None) -> Stamp:
+def stamp(fences: Sequence[Fence], metadata: Mapping[str, object] | None, *, ahead: Sequence[Ahead] = ()) -> Stamp:
     """A stamp under a fresh commit id."""
     commit_id = str(uuid7())
     content = dict(metadata or {})
@@ -112,7 +122,7 @@ def stamp(fences: Sequence[Fence], metadata: Mapping[str, object] | None) -> Sta
         raise InvalidInputError(
             f"commit metadata is not JSON: {error}", expected="JSON values", found=type(error).__name__
         ) from error
-    return Stamp(commit_id=commit_id, fences=tuple(fences), user_metadata=text)
+    return Stamp(commit_id=commit_id, fences=tuple(fences), user_metadata=text, ahead=tuple(ahead))
 
 
 def parse_user_metadata(text: object) -> dict[str, object]:

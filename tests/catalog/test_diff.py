@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 
 import laminar_delta as ld
-from laminar_delta.catalog.builder import INLINE_STATE_BYTES
 from laminar_delta.catalog.diff import Change, CheckpointDiff
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY
@@ -122,7 +121,7 @@ def test_state_is_compared_without_reading_it(catalog: ld.Catalog, monkeypatch: 
 
     def watched(self: CheckpointState, operator: str, partition: int = 0) -> bytes:
         found = whole(self, operator, partition)
-        if len(found) > INLINE_STATE_BYTES:
+        if len(found) > DEFAULT_POLICY.inline_bytes:
             read.append((operator, partition))
         return found
 

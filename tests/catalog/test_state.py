@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.builder import INLINE_STATE_BYTES
-from laminar_delta.catalog.state.policy import DEFAULT_POLICY
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 
+INLINE_STATE_BYTES = DEFAULT_POLICY.inline_bytes
 CHUNK_BYTES = DEFAULT_POLICY.chunk_bytes
 LARGE = random.Random(5).randbytes(5 * CHUNK_BYTES // 2)
 
@@ -64,6 +64,12 @@ def test_small_state_costs_no_commit_of_its_own(catalog: ld.Catalog) -> None:
         assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 1
     assert catalog.pipeline("orders").state(cp.id).read("op") == b"x" * INLINE_STATE_BYTES
     assert catalog.pipeline("orders").state(larger.id).read("op") == b"x" * (INLINE_STATE_BYTES + 1)
+    with catalog.writer("never", state_policy=StatePolicy(inline_bytes=0)) as writer, writer.checkpoint() as own:
+        own.state("op", b"x")
+        own.state("empty", b"")
+    assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 2
+    state = catalog.pipeline("never").state(own.id)
+    assert (state.read("op"), state.read("empty")) == (b"x", b"")
 
 
 def test_a_wrong_chunk_is_named_and_recovery_walks_past_it(catalog: ld.Catalog) -> None:

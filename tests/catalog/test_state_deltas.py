@@ -114,11 +114,16 @@ def test_a_state_may_grow_shrink_empty_and_be_divided_anew(catalog: ld.Catalog) 
         with writer.checkpoint() as cp:
             for partition, state in partitions.items():
                 cp.state("agg", io.BytesIO(state), partition=partition)
+            if 0 in partitions:
+                # An operator that comes and goes.
+                cp.state("join", io.BytesIO(BIG[: 7 * BLOCK]))
         wanted[cp.id] = partitions
     orders = catalog.pipeline("orders")
     for number, partitions in wanted.items():
         state_of = orders.state(number)
-        assert state_of.partitions() == {"agg": sorted(partitions)}
+        joined = {"join": [0]} if 0 in partitions else {}
+        assert state_of.partitions() == {"agg": sorted(partitions), **joined}
+        assert [state_of.read("join", number) for number in joined.get("join", [])] == [BIG[: 7 * BLOCK]] * len(joined)
         assert {partition: state_of.read("agg", partition) for partition in partitions} == partitions
         assert orders.validate(number).valid
 
@@ -205,7 +210,13 @@ def test_a_wrong_row_anywhere_is_never_handed_out(catalog: ld.Catalog, chunk: in
 
 
 def test_policies_that_make_no_sense_are_refused() -> None:
-    for wrong in ({"block_bytes": 0}, {"chunk_bytes": 1}, {"most_stale": -1.0}, {"most_changed": 2.0}):
+    for wrong in (
+        {"block_bytes": 0},
+        {"chunk_bytes": 1},
+        {"most_stale": -1.0},
+        {"most_changed": 2.0},
+        {"inline_bytes": -1},
+    ):
         with pytest.raises(InvalidInputError):
             StatePolicy(**wrong)
 

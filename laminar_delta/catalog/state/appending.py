@@ -1,13 +1,15 @@
-"""Appending rows of state in parts of bounded size: what was cut is written while the next is being cut."""
+"""Appending rows of state in parts of bounded size: what was cut is written while the next is being cut.
+
+Where the engine can write ahead, all parts of a table become one commit; otherwise each is a commit of its own.
+"""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from laminar_delta.catalog.attempt import Attempt, Part, stage
+from laminar_delta.catalog.attempt import Attempt, Part, PartAhead, stage, stage_ahead
+from laminar_delta.catalog.state.chunks import rows_table
 from laminar_delta.catalog.tables import BY_NAME
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StateAppender:
-    """Rows on their way into the state tables, of one attempt or several."""
+    """Rows on their way into the state tables, of one attempt or several. What it wrote and did not commit, it removes."""
 
     def __init__(self, engine: Engine, attempts: list[Attempt], part_bytes: int) -> None:
         self._engine = engine
@@ -24,36 +26,43 @@ class StateAppender:
         self._part_bytes = part_bytes
         self._waiting: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
+        self._ahead: dict[str, list[PartAhead]] = {}
         self._parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt in attempts}
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="laminar-state")
         self._writing: Future[None] | None = None
 
     def add(self, table: str, row: Row) -> None:
         """Takes a row, and hands a part over when there is enough for one."""
+        if self._sizes.get(table, 0) >= self._part_bytes:
+            # Only now: so there is always something left to commit the parts before with.
+            rows = self._waiting.pop(table)
+            self._sizes[table] = 0
+            # The part before must have been written by now, so that two are in memory at most.
+            self._wait()
+            self._writing = self._beside.submit(self._write, table, rows)
         self._waiting.setdefault(table, []).append(row)
         self._sizes[table] = self._sizes.get(table, 0) + len(row["data"]) + len(row["names"])
-        if self._sizes[table] >= self._part_bytes:
-            self._flush(table)
 
     def finish(self) -> dict[str, list[Part]]:
         """Writes the rest; the parts of each attempt."""
-        for table in sorted(self._waiting):
-            self._flush(table)
         self._wait()
+        for table in sorted(self._waiting):
+            self._stage(table, self._waiting.pop(table))
         return self._parts
 
-    def _flush(self, table: str) -> None:
-        rows = self._waiting.pop(table)
-        self._sizes[table] = 0
-        # The part before must have been written by now, so that two are in memory at most.
-        self._wait()
-        self._writing = self._beside.submit(self._append, table, rows)
+    def _write(self, table: str, rows: list[Row]) -> None:
+        ahead = stage_ahead(self._engine, table, rows_table(rows, BY_NAME[table].schema))
+        if ahead is None:
+            self._stage(table, rows)
+        else:
+            self._ahead.setdefault(table, []).append(ahead)
 
-    def _append(self, table: str, rows: list[Row]) -> None:
-        arrow = pa.Table.from_pylist(rows, schema=BY_NAME[table].schema)
-        rows.clear()
-        for attempt_id, part in stage(self._engine, self._attempts, table, arrow).items():
-            self._parts[attempt_id].append(part)
+    def _stage(self, table: str, rows: list[Row]) -> None:
+        # From here on they are the commit's: whether it came about may not be known.
+        before = self._ahead.pop(table, [])
+        arrow = rows_table(rows, BY_NAME[table].schema)
+        for attempt_id, parts in stage(self._engine, self._attempts, table, arrow, before).items():
+            self._parts[attempt_id] += parts
 
     def _wait(self) -> None:
         if self._writing is not None:
@@ -64,3 +73,7 @@ class StateAppender:
 
     def __exit__(self, *_: object) -> None:
         self._beside.shutdown()
+        for table, parts in self._ahead.items():
+            for part in parts:
+                assert part.ahead is not None
+                self._engine.drop_ahead(table, part.ahead)

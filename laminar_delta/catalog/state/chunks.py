@@ -5,10 +5,13 @@ A chunk is verified by itself, so a read never hands out bytes that were not the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.layout import NAME_BYTES
@@ -25,9 +28,11 @@ from laminar_delta.codec import (
 from laminar_delta.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from laminar_delta.codec import StateSource
+    from laminar_delta.codec import Block, StateSource
 
 Row = dict[str, Any]
+
+_OFFSETS = struct.Struct("=ii")
 
 
 @dataclass(slots=True)
@@ -65,15 +70,13 @@ def checksum_over(states: Mapping[tuple[str, int], str]) -> str:
     return xxh3_hex(text.encode("utf-8", "surrogatepass"))
 
 
-def chunk_row(fixed: Row, operator: str, partition: int, number: int, blocks: list[tuple[bytes, bytes]]) -> Row:
-    """Some blocks, by name, as one row."""
-    raw = b"".join(data for _, data in blocks) if len(blocks) > 1 else blocks[0][1]
+def chunk_row(fixed: Row, number: int, blocks: Sequence[Block]) -> Row:
+    """Some blocks as one row, beginning with what is the same for all rows of a state."""
+    raw = b"".join(block.data for block in blocks) if len(blocks) > 1 else blocks[0].data
     return {
         **fixed,
-        "operator": operator,
-        "partition": partition,
         "chunk": number,
-        "names": b"".join(name for name, _ in blocks),
+        "names": b"".join(block.name for block in blocks),
         "raw_length": len(raw),
         "xxh3": Decimal(block_hash(raw)),
         "data": compress_block(raw),
@@ -83,6 +86,20 @@ def chunk_row(fixed: Row, operator: str, partition: int, number: int, blocks: li
         "apply": None,
         "upon": None,
     }
+
+
+def rows_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Rows of a state table in Arrow, around the bytes of their data as they are."""
+    kept = [field for field in schema if field.name != "data"]
+    plain = pa.Table.from_pylist([{f.name: row[f.name] for f in kept} for row in rows], schema=pa.schema(kept))
+    data = pa.chunked_array([_around(row["data"]) for row in rows], pa.binary())
+    return plain.append_column("data", data).select(schema.names).cast(schema)
+
+
+def _around(data: bytes) -> pa.Array[Any]:
+    """An array of one value, which is not copied: it is what a save would spend most of its time on."""
+    offsets = pa.py_buffer(_OFFSETS.pack(0, len(data)))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(data)])
 
 
 def names_of(row: Row) -> list[bytes]:

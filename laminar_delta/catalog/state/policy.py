@@ -25,11 +25,17 @@ class StatePolicy:
     most_changed: float = 0.5
     """The part of a state that may have changed for a delta to be worth its chain."""
 
+    inline_bytes: int = 16 << 10
+    """State up to this size stays in the manifest row: it costs no commit of its own, and listing checkpoints does not read it.
+    The benchmark `state` shows where this stops being faster."""
+
     def __post_init__(self) -> None:
         for name in ("block_bytes", "chunk_bytes", "part_bytes", "longest_chain"):
             value = getattr(self, name)
             if value < 1:
                 raise InvalidInputError(f"{name} is too small", expected="1 or more", found=value)
+        if self.inline_bytes < 0:
+            raise InvalidInputError("inline_bytes is too small", expected="0 or more", found=self.inline_bytes)
         if self.chunk_bytes < self.block_bytes:
             raise InvalidInputError(
                 "a chunk holds whole blocks", expected=f"at least {self.block_bytes}", found=self.chunk_bytes

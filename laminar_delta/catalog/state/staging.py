@@ -16,6 +16,7 @@ from laminar_delta.catalog.state.appending import StateAppender
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
+from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
@@ -24,7 +25,7 @@ from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
-    from laminar_delta.codec import StateSource
+    from laminar_delta.codec import Block, StateSource
     from laminar_delta.engine.base import Engine
 
 Key = tuple[str, int]
@@ -90,12 +91,13 @@ def stage_all_state(
 ) -> list[StagedState]:
     """The same for several attempts in shared commits; the answer in their order."""
     layouts: list[dict[Key, Layout]] = []
-    with StateAppender(engine, [attempt for attempt, _, _ in saves], policy.part_bytes) as appender:
+    attempts = [attempt for attempt, _, _ in saves]
+    with Packer() as packer, StateAppender(engine, attempts, policy.part_bytes) as appender:
         for attempt, states, upon in saves:
             found: dict[Key, Layout] = {}
             for (operator, partition), source in states.items():
                 cutting = Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
-                for row in cutting.rows():
+                for row in cutting.rows(packer):
                     appender.add(cutting.table, row)
                     if tell is not None:
                         tell(StateProgress(operator, partition, cutting.done, None))
@@ -161,7 +163,7 @@ class Cutting:
         self.layout: Layout | None = None
         """Known when the rows have come to their end: with the last of them."""
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self, packer: Packer) -> Iterator[Row]:
         """Its chunks, then its layout."""
         fixed = {
             "pipeline": self._attempt.pipeline,
@@ -170,26 +172,13 @@ class Cutting:
             "generation": self._attempt.generation,
             "part_id": None,
         }
-        known: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
-        per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
-        names = bytearray()
-        fresh: list[tuple[bytes, bytes]] = []
-        number = stored = 0
+        own = {**fixed, "operator": self._operator, "partition": self._partition}
         cutter = BlockCutter(self._source, block_bytes=self._policy.block_bytes)
-        for block in cutter:
-            name = block_name(block.data)
-            names += name
-            self.done += len(block.data)
-            if name in known:
-                continue
-            known.add(name)
-            fresh.append((name, block.data))
-            stored += len(block.data)
-            if len(fresh) == per_chunk:
-                yield chunk_row(fixed, self._operator, self._partition, number, fresh)
-                number, fresh = number + 1, []
-        if fresh:
-            yield chunk_row(fixed, self._operator, self._partition, number, fresh)
+        names = bytearray()
+        stored = 0
+        for row in packer.ahead(lambda chunk: chunk_row(own, *chunk), self._chunks(cutter, names)):
+            stored += row["raw_length"]
+            yield row
         self.layout = Layout(
             operator=self._operator,
             partition=self._partition,
@@ -205,6 +194,25 @@ class Cutting:
             ),
         )
         yield self.layout.row(fixed)
+
+    def _chunks(self, cutter: BlockCutter, names: bytearray) -> Iterator[tuple[tuple[int, list[Block]], bool]]:
+        """The blocks that are not known yet, numbered by chunk and whether it is full; the names of all in `names`."""
+        known: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+        per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
+        fresh: list[Block] = []
+        number = 0
+        for block in cutter:
+            names += block.name
+            self.done += len(block.data)
+            if block.name in known:
+                continue
+            known.add(block.name)
+            fresh.append(block)
+            if len(fresh) == per_chunk:
+                yield (number, fresh), True
+                number, fresh = number + 1, []
+        if fresh:
+            yield (number, fresh), False
 
     def _stores(self, stored: int) -> tuple[Store, ...]:
         before = () if self._upon is None else self._upon.stores

@@ -26,6 +26,7 @@ from deltalake import (
     Transaction,
     write_deltalake,
 )
+from deltalake.transaction import AddAction
 
 from laminar_delta.engine.arrow import canonical, cast_stream, check_same_table, project
 from laminar_delta.engine.base import Commit, Engine, HistoryEntry, Metadata, PartitionSize
@@ -39,15 +40,13 @@ from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_all_entries, check_newest_entry
 from laminar_delta.engine.local.place import local_path
 from laminar_delta.engine.predicate import Dialect, Literal, Predicate, Side, quote_name
-from laminar_delta.engine.request import COMMIT_KEY, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
+from laminar_delta.engine.request import COMMIT_KEY, Ahead, Fence, Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, OutcomeUnknown, Settled
 from laminar_delta.errors import ErrorCode, FormatError, StorageError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    from deltalake.transaction import AddAction
 
 _LOG = logging.getLogger(__name__)
 
@@ -92,6 +91,7 @@ class EmbeddedEngine(Engine):
         self._storage_options = dict(storage_options or {})
         self._lock = CatalogLock(self._root, lock_timeout_s) if self._root else None
         self._schemas: dict[str, pa.Schema] = {}
+        self._layouts: dict[str, tuple[list[str], list[str]]] = {}
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
@@ -153,8 +153,10 @@ class EmbeddedEngine(Engine):
         with self._turn():
             handle = self._open(table)
             self._check_fences(handle, made.fences)
-            if self._root is not None and payloads.are_payloads(rows):
-                return self._add_files(handle, table, rows, made)
+            if self._root is not None and (made.ahead or payloads.are_payloads(rows)):
+                actions = self._write_files(table, rows) if rows.num_rows else []
+                ahead = [action for one in made.ahead for action in _actions(one)]
+                return self._commit_actions(handle, table, [*ahead, *actions], made)
             with self._committing(table):
                 write_deltalake(
                     handle,
@@ -164,6 +166,22 @@ class EmbeddedEngine(Engine):
                     post_commithook_properties=_NO_HOOKS,
                 )
             return self._acknowledge(table, int(handle.version()))
+
+    def write_ahead(self, table: str, data: pa.Table) -> Ahead | None:
+        """See `Engine.write_ahead`: Parquet files of payloads on a local disk, flushed while the next are being made."""
+        if self._root is None or not payloads.are_payloads(data):
+            return None
+        actions = self._write_files(table, self.conform(table, data))
+        with reading(table):
+            for action in actions:
+                durability.fsync_path(self._root / table / action.path)
+        return Ahead(tuple(actions))
+
+    def drop_ahead(self, table: str, ahead: Ahead) -> None:
+        """See `Engine.drop_ahead`."""
+        assert self._root is not None
+        for action in _actions(ahead):
+            (self._root / table / action.path).unlink(missing_ok=True)
 
     def add_files(
         self,
@@ -184,17 +202,25 @@ class EmbeddedEngine(Engine):
         return Commit(version=settled.version, commit_id=made.commit_id, replayed=settled.replayed)
 
     @property
+    def storage_options(self) -> dict[str, str]:
+        """What opens the same place elsewhere. Holds credentials: for executors, never for logs."""
+        return dict(self._storage_options)
+
+    @property
     def root(self) -> Path | None:
         """The directory, where it is one."""
         return self._root
 
-    def _add_files(self, handle: DeltaTable, table: str, rows: pa.Table, made: Stamp) -> int:
+    def _write_files(self, table: str, rows: pa.Table) -> list[AddAction]:
         assert self._root is not None
-        found = handle.metadata()
-        stats = found.configuration.get(_STATS_COLUMNS, "").split(",")
+        found = self._layouts.get(table)
+        if found is None:
+            # Remembered, as the columns are: a table's partitions and statistics never change within a format version.
+            metadata = self._open(table).metadata()
+            stats = metadata.configuration.get(_STATS_COLUMNS, "").split(",")
+            found = self._layouts[table] = metadata.partition_columns, stats
         with reading(table):
-            actions = payloads.write_files(self._root / table, rows, found.partition_columns, stats)
-        return self._commit_actions(handle, table, actions, made)
+            return payloads.write_files(self._root / table, rows, *found)
 
     def _commit_fence(self, table: str, made: Stamp) -> int:
         with self._turn():
@@ -495,6 +521,10 @@ def _told(table: str, entry: Mapping[str, Any], name: str) -> Any:
             details={"table": table, "version": entry["version"]},
         )
     return entry[name]
+
+
+def _actions(ahead: Ahead) -> list[AddAction]:
+    return [action for action in ahead.files if isinstance(action, AddAction)]
 
 
 def _commit_properties(made: Stamp) -> CommitProperties:

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laminar_delta.codec import BLOCK_BYTES, Block, BlockCutter, block_hash, changed_blocks, xxh3_hex
+from laminar_delta.codec import BLOCK_BYTES, Block, BlockCutter, block_name, xxh3_hex
 from laminar_delta.errors import InvalidInputError, SessionStateError
-
-hash_lists = st.lists(st.integers(0, 3), max_size=12)
 
 
 class ShortReads:
@@ -34,7 +32,7 @@ class ShortReads:
 
 def sliced(data: bytes, size: int) -> list[Block]:
     cuts = [data[at : at + size] for at in range(0, len(data), size)]
-    return [Block(index=index, hash=block_hash(cut), data=cut) for index, cut in enumerate(cuts)]
+    return [Block(index=index, name=block_name(cut), data=cut) for index, cut in enumerate(cuts)]
 
 
 @settings(deadline=None)
@@ -54,7 +52,6 @@ def test_cutting_equals_slicing_whatever_the_pieces(pieces: list[bytes], size: i
     ):
         cutter = BlockCutter(source, block_bytes=size)
         assert list(cutter) == expected
-        assert cutter.hashes == tuple(block.hash for block in expected)
         assert cutter.checksum == xxh3_hex(data)
         assert cutter.length == len(data)
 
@@ -116,7 +113,7 @@ def test_whole_stream_facts_are_refused_before_the_end() -> None:
     cutter = BlockCutter(b"abcdef", block_bytes=4)
     next(cutter)
     next(cutter)
-    for name in ("checksum", "length", "hashes"):
+    for name in ("checksum", "length"):
         with pytest.raises(SessionStateError, match="not been cut to its end"):
             getattr(cutter, name)
     assert next(cutter, None) is None
@@ -161,38 +158,12 @@ def test_block_does_not_print_its_data() -> None:
     assert "secret" not in repr(block)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "changed"),
-    [
-        ([], [], []),
-        ([], [1, 2], [0, 1]),
-        ([1, 2], [], []),
-        ([1, 2], [1, 2], []),
-        ([1, 2], [1, 3], [1]),
-        ([1, 2], [1, 2, 3, 4], [2, 3]),
-        ([1, 2, 3], [1, 2], []),
-        ([1, 2, 3], [2, 3], [0, 1]),
-        ([1, 2, 3], [9, 2], [0]),
-    ],
-)
-def test_changed_blocks(old: list[int], new: list[int], changed: list[int]) -> None:
-    assert changed_blocks(old, new) == changed
-
-
-@settings(deadline=None)
-@given(hash_lists, hash_lists)
-def test_changed_blocks_turn_the_old_list_into_the_new(old: list[int], new: list[int]) -> None:
-    built = (old + [-1] * len(new))[: len(new)]
-    for index in changed_blocks(old, new):
-        assert built[index] != new[index]
-        built[index] = new[index]
-    assert built == new
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=200), st.binary(max_size=200), st.integers(1, 40))
-def test_state_is_rebuilt_from_its_parent_and_the_changed_blocks(old: bytes, new: bytes, size: int) -> None:
-    parent, child = list(BlockCutter(old, block_bytes=size)), list(BlockCutter(new, block_bytes=size))
-    changed = set(changed_blocks([block.hash for block in parent], [block.hash for block in child]))
-    rebuilt = [(child if block.index in changed else parent)[block.index].data for block in child]
-    assert b"".join(rebuilt) == new
+def test_only_what_may_change_is_copied() -> None:
+    fixed = bytes(range(256))
+    for source in (fixed, memoryview(fixed), [fixed]):
+        views = [block.data for block in BlockCutter(source, block_bytes=128)]
+        assert [view.obj for view in views if isinstance(view, memoryview)] == [fixed, fixed]
+    buffer = bytearray(fixed)
+    first, *_ = BlockCutter(buffer, block_bytes=128)
+    buffer[0] ^= 1
+    assert block_name(first.data) == first.name

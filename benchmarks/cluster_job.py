@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 import laminar_delta as ld
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
-from laminar_delta.codec import StreamDigest, xxh3_hex
+from laminar_delta.codec import BLOCK_BYTES, StreamDigest, xxh3_hex
 
 MIB = 1 << 20
 PIECE = 16
@@ -101,7 +101,7 @@ def _losing(spark: SparkSession, place: Path) -> dict[str, Any]:
     catalog = ld.open_catalog(str(place / "catalog"))
     policy = StatePolicy(part_bytes=2 * MIB)
     with catalog.writer("orders", state_policy=policy) as writer, writer.checkpoint() as cp:
-        cp.state_frame(_states(spark, 8, 4, slices=2, lose=str(place / "lost")))
+        cp.state_frame(_states(spark, 8, 4, slices=1, lose=str(place / "lost")))
     table = place / "catalog" / OPERATOR_SNAPSHOTS.name
     entry = max((table / "_delta_log").glob("*.json"))
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
@@ -141,8 +141,10 @@ def _state(number: int, mebibytes: int) -> bytes:
     """Half of it compressible, every block of it different."""
     from random import Random
 
-    half = Random(number).randbytes(MIB // 2) + bytes(MIB // 2)
-    return b"".join((number * PIECE + index).to_bytes(8, "little") + half[8:] for index in range(mebibytes))
+    state = bytearray((Random(number).randbytes(MIB // 2) + bytes(MIB // 2)) * mebibytes)
+    for index, at in enumerate(range(0, len(state), BLOCK_BYTES)):
+        state[at : at + 8] = (number << 32 | index).to_bytes(8, "little")
+    return bytes(state)
 
 
 def _lose_executor(sign: Path) -> None:

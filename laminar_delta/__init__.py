@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.opening import open_catalog
     from laminar_delta.catalog.recovery import FailedSinks
     from laminar_delta.catalog.retention import RetentionPolicy
+    from laminar_delta.catalog.state.applying import register_apply
+    from laminar_delta.catalog.state.policy import StatePolicy
+    from laminar_delta.catalog.state.progress import StateProgress
+    from laminar_delta.catalog.state.vnodes import partition_of, rescale, vnode_ranges
     from laminar_delta.errors import (
         CommitUnknownError,
         ConflictError,
@@ -66,8 +70,14 @@ _HOME = {
     "Save": "laminar_delta.catalog.group",
     "SessionStateError": "laminar_delta.errors",
     "SourceCheckpointStore": "laminar_delta.stores",
+    "StatePolicy": "laminar_delta.catalog.state.policy",
+    "StateProgress": "laminar_delta.catalog.state.progress",
     "StorageError": "laminar_delta.errors",
     "open_catalog": "laminar_delta.catalog.opening",
+    "partition_of": "laminar_delta.catalog.state.vnodes",
+    "register_apply": "laminar_delta.catalog.state.applying",
+    "rescale": "laminar_delta.catalog.state.vnodes",
+    "vnode_ranges": "laminar_delta.catalog.state.vnodes",
 }
 
 
@@ -104,7 +114,13 @@ __all__ = [
     "Save",
     "SessionStateError",
     "SourceCheckpointStore",
+    "StatePolicy",
+    "StateProgress",
     "StorageError",
     "__version__",
     "open_catalog",
+    "partition_of",
+    "register_apply",
+    "rescale",
+    "vnode_ranges",
 ]

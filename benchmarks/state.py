@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import laminar_delta as ld
-from laminar_delta.catalog.state.policy import DEFAULT_POLICY
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 
@@ -30,6 +30,7 @@ BLOCK = DEFAULT_POLICY.block_bytes
 LARGE = int(os.environ.get("BENCH_STATE_MIB", "1024"))
 CHURNED = 64 * MIB
 ROUNDS = 3
+SMALL_SAVES = 15
 WRITE, SAVE = "write and flush LZ4 blocks", "save"
 READ, LOAD = "read and decompress LZ4 blocks", "load, verified"
 
@@ -48,6 +49,7 @@ def run() -> None:
         _throughput(place)
         _churn(place)
         _chain(place)
+        _inline(place)
     finally:
         shutil.rmtree(place)
 
@@ -131,6 +133,35 @@ def _chain(place: Path) -> None:
     Console(width=110).print(table)
 
 
+def _inline(place: Path) -> None:
+    """Where state in the manifest row stops being faster than state in a table of its own: one bound is chosen from this."""
+    table = Table(title=f"a save with small state, in the manifest row or staged, p50 of {SMALL_SAVES}")
+    for column in ("bytes", "inline ms", "staged ms", "staged to inline", "latest: inline ms", "staged ms"):
+        table.add_column(column, justify="right")
+    for size in (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20):
+        catalog = ld.open_catalog(str(place / f"inline{size}"))
+        writers = {
+            bound: catalog.writer(f"up to {bound}", state_policy=StatePolicy(inline_bytes=bound)) for bound in (size, 0)
+        }
+        taken: dict[str, list[float]] = {}
+        for number in range(SMALL_SAVES):
+            for bound, writer in writers.items():
+                state = random.Random(number).randbytes(size)
+                taken.setdefault(f"save {bound}", []).append(_measured(partial(_save_bytes, writer, state)).seconds)
+                latest = catalog.pipeline(f"up to {bound}").latest
+                taken.setdefault(f"latest {bound}", []).append(_measured(latest).seconds)
+        ms = {name: statistics.median(found) * 1000 for name, found in taken.items()}
+        row = [
+            ms[f"save {size}"],
+            ms["save 0"],
+            ms["save 0"] / ms[f"save {size}"],
+            ms[f"latest {size}"],
+            ms["latest 0"],
+        ]
+        table.add_row(str(size), *(f"{one:.1f}" for one in row))
+    Console(width=110).print(table)
+
+
 def _pieces() -> Iterator[bytes]:
     chance = random.Random(3)
     patterns = [chance.randbytes(MIB // 2) + bytes(MIB // 2) for _ in range(16)]
@@ -161,7 +192,7 @@ def _save(writer: Writer, state: Iterator[bytes]) -> None:
         cp.state("agg", state)
 
 
-def _save_bytes(writer: Writer, state: bytearray) -> int:
+def _save_bytes(writer: Writer, state: bytes | bytearray) -> int:
     with writer.checkpoint() as cp:
         cp.state("agg", memoryview(state))
     return cp.id
@@ -177,7 +208,7 @@ def _bytes_in(catalog: ld.Catalog) -> int:
     return sum(path.stat().st_size for table in tables for path in table.rglob("*.parquet"))
 
 
-def _measured(call: Callable[[], None]) -> Measured:
+def _measured(call: Callable[[], object]) -> Measured:
     gc.collect()
     base = peak = _resident()
     done = threading.Event()

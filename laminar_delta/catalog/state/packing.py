@@ -11,6 +11,10 @@ from typing import TypeVar
 WORKERS = min(4, os.cpu_count() or 1)
 """More would wait for the one that cuts."""
 
+AHEAD = 12
+"""How many pieces of work may be under way, or done and not taken yet: of a megabyte each, and enough to keep the threads busy
+while the one that cuts waits for its source or for the disk."""
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -36,7 +40,7 @@ class Packer:
                 yield work(item)
                 continue
             coming.append(self._threads.submit(work, item))
-            if len(coming) > 2 * WORKERS:
+            if len(coming) > AHEAD:
                 yield coming.popleft().result()
         while coming:
             yield coming.popleft().result()

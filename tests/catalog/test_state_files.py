@@ -1,6 +1,9 @@
 """State on a disk: which files a save writes, which row groups a read touches, and what damage to them comes to."""
 
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -184,3 +187,44 @@ def test_what_is_written_ahead_is_in_the_append_or_nowhere(catalog: ld.Catalog, 
     assert made.version == 1
     assert {row["chunk"] for row in engine.read(table, columns=["chunk"]).to_pylist()} == {0, 2}
     assert len(_files(place)) == 2
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+import laminar_delta as ld
+
+place = Path(sys.argv[1])
+table = place / "operator_snapshots"
+before = set(table.glob("*.parquet"))
+
+def pieces():
+    for _ in range(20):
+        yield os.urandom(1 << 20)
+    deadline = time.monotonic() + 60
+    while set(table.glob("*.parquet")) == before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield b""
+
+writer = ld.open_catalog(str(place)).writer("orders", state_policy=ld.StatePolicy(part_bytes=2 << 20))
+with writer.checkpoint() as cp:
+    cp.state("agg", pieces())
+"""
+
+
+def test_a_save_killed_between_its_files_leaves_files_in_no_version(catalog: ld.Catalog, place: Path) -> None:
+    _save(catalog.writer("orders", state_policy=POLICY), STATE)
+    before = _files(place)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert _files(place) > before
+    orders = catalog.pipeline("orders")
+    assert [head.checkpoint_id for head in orders.list()] == [1]
+    writer = catalog.writer("orders", state_policy=POLICY)
+    assert writer.recover().chosen_id == 1
+    number = _save(writer, STATE + b"more")
+    assert orders.state(number).read("agg") == STATE + b"more"
+    catalog.engine.vacuum(OPERATOR_SNAPSHOTS.name, older_than_hours=0, dry_run=False)
+    assert _files(place) == before
+    assert orders.state(number).read("agg") == STATE + b"more"

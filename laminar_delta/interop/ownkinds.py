@@ -49,7 +49,7 @@ def batch_name_of(place: Place) -> str | None:
     parent, _, name = place.root.rpartition("/")
     above = Place(place.filesystem, parent, place.limits)
     try:
-        return name if name and above.read(name, limit=place.limits.batch_bytes)[:4] == b"LCB1" else None
+        return name if name and above.beginning(name, 4) == b"LCB1" else None
     except LaminarDeltaError:
         return None
 

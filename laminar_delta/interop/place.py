@@ -33,6 +33,8 @@ class Limits:
 
     document_bytes: int = 64 << 20
     """Of one manifest or log entry."""
+    document_values: int = 1_000_000
+    """In one of those, counted by commas: parsed, a value can take a hundred times the room it has as text."""
     state_bytes: int = 16 << 30
     """Of one file with state; it is streamed, so this bounds time, not memory."""
     batch_bytes: int = 1 << 30
@@ -161,6 +163,26 @@ class Place:
         if len(data) > size:
             raise FormatError(f"{name} grew while it was read", expected=size, found=len(data))
         return data
+
+    def document(self, name: str) -> bytes:
+        """A whole JSON document that can be parsed in bounded memory. Raises like `read`."""
+        data = self.read(name)
+        values = data.count(b",")
+        if values > self.limits.document_values:
+            raise FormatError(
+                f"{name} holds more than {self.limits.document_values} values",
+                code=ErrorCode.FORMAT_TOO_LARGE,
+                expected=self.limits.document_values,
+                found=values,
+                next_step="Raise the limit if this is meant.",
+            )
+        return data
+
+    def beginning(self, name: str, count: int) -> bytes:
+        """The first bytes of a file, whatever its length. Raises like `read`."""
+        self._existing_size(name)
+        with _translated(name), self.filesystem.open_input_file(self.path(name)) as file:
+            return bytes(file.read(count))
 
     def stream(self, name: str) -> Iterator[bytes]:
         """A file in pieces. Raises like `read`, with the limit of states."""

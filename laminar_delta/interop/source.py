@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 1 << 20
 """State up to this size stays in memory between verifying and saving; a larger one is read a second time."""
+KEPT_BYTES_IN_ALL = 32 * KEPT_BYTES
+"""The same for all states of one checkpoint: it may have any number of small ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +51,22 @@ class ForeignState:
             )
 
 
-def take_state(place: Place, path: str) -> ForeignState:
-    """Reads a file with state to its end. Raises like `Place.stream`."""
+def take_state(place: Place, path: str, *, keep: int = KEPT_BYTES) -> ForeignState:
+    """Reads a file with state to its end. Raises like `Place.stream`.
+
+    Args:
+        place: Where.
+        path: Which.
+        keep: Up to this size its bytes stay in memory.
+    """
     digest, ours, size, kept = hashlib.sha256(), StreamDigest(), 0, bytearray()
     for piece in place.stream(path):
         digest.update(piece)
         ours.update(piece)
         size += len(piece)
-        if size <= KEPT_BYTES:
+        if size <= keep:
             kept += piece
-    data = bytes(kept) if size <= KEPT_BYTES else None
+    data = bytes(kept) if size <= keep else None
     return ForeignState(place=place, path=path, size=size, sha256=digest.hexdigest(), checksum=ours.checksum, data=data)
 
 

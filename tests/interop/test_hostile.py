@@ -14,7 +14,7 @@ from pyarrow import fs
 import laminar_delta as ld
 from laminar_delta import interop
 from laminar_delta.codec import encode_batch
-from laminar_delta.errors import CorruptionError, FormatError, StorageError
+from laminar_delta.errors import CorruptionError, FormatError, NotFoundError, StorageError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.source import take_state
 from laminar_delta.model import CheckpointManifestV2, OperatorSnapshotEntry, PartitionSnapshotEntry
@@ -80,6 +80,14 @@ def test_a_document_beyond_the_limit_is_not_read(tmp_path: Path, catalog: ld.Cat
     os.truncate(path, 1 << 40)  # a terabyte that takes no room on the disk
     assert _peak(lambda: _refused(tree, catalog)) < 8 * MIB
     assert f"has {1 << 40} bytes, more than the limit" in _refused(tree, catalog)
+
+
+def test_a_document_of_too_many_values_is_not_parsed(tmp_path: Path, catalog: ld.Catalog) -> None:
+    tree = _manifest_of(tmp_path, manifest(1).to_json()[:-1] + b',"x":[' + b"[]," * (4 * MIB) + b"0]}")
+    assert _peak(lambda: _refused(tree, catalog)) < 40 * MIB  # parsed, it takes hundreds
+    assert _refused(tree, catalog) == (
+        "corrupt manifest: checkpoints/checkpoint_000001/manifest.json holds more than 1000000 values"
+    )
 
 
 def test_state_beyond_the_limit_is_not_read(tmp_path: Path, catalog: ld.Catalog) -> None:
@@ -206,6 +214,57 @@ def test_a_recorded_path_leads_nowhere_else(path: str, tmp_path: Path, catalog: 
 @pytest.mark.parametrize("operator", ["..", "../..", "/etc", "a/../../b", "", "\0", "x" * 5000])
 def test_an_operators_name_leads_nowhere_else(operator: str, tmp_path: Path, catalog: ld.Catalog) -> None:
     assert _refused(_distributed(tmp_path, "operators/none", operator=operator), catalog)
+
+
+@pytest.mark.parametrize("name", ["../secret", "a/../../secret", "/etc/hostname", "a//b", ".", "", "a/", "secret\0"])
+def test_no_name_leads_out_of_a_place(name: str, tmp_path: Path) -> None:
+    """Whoever asks: the last line behind the readers' own checks, also on filesystems that have no links to look at."""
+    (tmp_path / "tree" / "a").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(b"1234")
+    place = Place.of(tmp_path / "tree")
+    for ask in (place.path, place.size, place.read, place.document, place.below):
+        with pytest.raises(FormatError, match="no path below"):
+            ask(name)
+
+
+def _many_partitions(tmp_path: Path, count: int, size: int, *, shared: bool) -> Path:
+    root = tmp_path / "tree" / "checkpoints"
+    (root / f"{ID}operators" / "op").mkdir(parents=True)
+    entries = []
+    for number in range(count):
+        path = f"{ID}operators/op/partition-{0 if shared else number}.snap"
+        if not (root / path).exists():
+            (root / path).write_bytes(bytes(size))
+        entries.append(PartitionSnapshotEntry(partition_id=number, is_delta=False, path=path, size_bytes=size))
+    document = CheckpointManifestV2.from_dict({"version": 2, "checkpoint_id": ID, "epoch": 1, "timestamp_ms": 1})
+    document = replace(document, operators={"op": OperatorSnapshotEntry(partitions=tuple(entries))})
+    (root / f"{ID}manifest.json").write_bytes(document.to_json())
+    return tmp_path / "tree"
+
+
+def test_one_file_is_not_read_as_often_as_a_manifest_likes(tmp_path: Path, catalog: ld.Catalog) -> None:
+    tree = _many_partitions(tmp_path, 3, 5, shared=True)
+    reason = _refused(tree, catalog)
+    assert reason.startswith(f"partition 1 of operator 'op': {ID}operators/op/partition-0.snap is the file of another")
+
+
+def test_many_small_states_are_not_all_in_memory(tmp_path: Path) -> None:
+    tree = _many_partitions(tmp_path, 80, MIB, shared=False)
+    assert _peak(lambda: interop.inspect_source(tree)) < 44 * MIB
+    found = memory_catalog()
+    assert interop.import_checkpoints(tree, found, "p").imported == (1,)
+    assert found.pipeline("p").state(1).read("op", 79) == bytes(MIB)
+
+
+def test_what_begins_like_a_batch_is_not_read_to_find_out(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"something else")
+    os.truncate(tmp_path / "x", 200 * MIB)
+
+    def look() -> None:
+        with pytest.raises(NotFoundError):
+            interop.inspect_source(tmp_path / "x")
+
+    assert _peak(look) < MIB
 
 
 def test_a_length_that_is_not_the_files_is_said(tmp_path: Path, catalog: ld.Catalog) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 from laminar_delta.errors import FormatError, InvalidInputError, LaminarDeltaError, NotFoundError
 from laminar_delta.interop.laminardb.conversion import DELTA_PREFIX, manifest_from_v2, state_name
 from laminar_delta.interop.source import (
+    KEPT_BYTES,
+    KEPT_BYTES_IN_ALL,
     Candidate,
     ForeignCheckpoint,
     ForeignState,
@@ -107,7 +109,7 @@ class DistributedSource(Source):
         found = []
         for path in (f"{number}/{MANIFEST}", f"{number}{MANIFEST}"):
             try:
-                found.append(self.place.read(path))
+                found.append(self.place.document(path))
             except NotFoundError:
                 continue
         if not found:
@@ -126,6 +128,8 @@ class DistributedSource(Source):
     def _take_states(
         self, number: str, v2: CheckpointManifestV2, states: dict[Partition, ForeignState]
     ) -> Iterator[Finding]:
+        kept = 0
+        used: set[str] = set()
         for operator, entry in v2.operators.items():
             for partition in entry.partitions:
                 key = state_name(operator, is_delta=partition.is_delta), partition.partition_id
@@ -133,14 +137,20 @@ class DistributedSource(Source):
                     yield fatal("partition-twice", f"partition {partition.partition_id} of {operator!r} is there twice")
                     continue
                 try:
-                    states[key] = self._take(number, operator, partition)
+                    path = self._find(number, operator, partition)
+                    if path in used:
+                        # Or a short manifest could have one large file read as often as it likes.
+                        raise FormatError(f"{path} is the file of another partition too", found=path)
+                    used.add(path)
+                    room = min(KEPT_BYTES, KEPT_BYTES_IN_ALL - kept)
+                    states[key] = self._take(path, partition, keep=room)
+                    kept += len(states[key].data or b"")
                 except LaminarDeltaError as error:
                     what = f"partition {partition.partition_id} of operator {operator!r}"
                     yield fatal("state-unreadable", f"{what}: {self.tolerated(error).message}")
 
-    def _take(self, number: str, operator: str, entry: PartitionSnapshotEntry) -> ForeignState:
-        path = self._find(number, operator, entry)
-        state = take_state(self.place, path)
+    def _take(self, path: str, entry: PartitionSnapshotEntry, *, keep: int) -> ForeignState:
+        state = take_state(self.place, path, keep=keep)
         if state.size != entry.size_bytes:
             raise FormatError(f"{path} has {state.size} bytes instead of {entry.size_bytes}")
         if entry.sha256 is not None and entry.sha256 != state.sha256:

@@ -54,7 +54,7 @@ class IncrementalSource(Source):
             return _unreadable(candidate, f"LaminarDB does not look for a checkpoint under {candidate.name}")
         state: ForeignState | None = None
         try:
-            metadata = IncrementalMetadata.from_json(self.place.read(f"{candidate.name}/{METADATA}"))
+            metadata = IncrementalMetadata.from_json(self.place.document(f"{candidate.name}/{METADATA}"))
             path = f"{candidate.name}/{STATE}"
             if self.place.size(path) is not None:
                 state = take_state(self.place, path)

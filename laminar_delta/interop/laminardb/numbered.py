@@ -87,7 +87,7 @@ class NumberedSource(Source):
             return _unreadable(candidate, _misnamed(candidate.name))
         manifest, state = self._paths(candidate.number)
         try:
-            document = read_document(self.place.read(manifest))
+            document = read_document(self.place.document(manifest))
         except NotFoundError:
             return _unreadable(candidate, f"manifest not found for checkpoint {candidate.number}")
         except StorageError as error:

@@ -112,8 +112,8 @@ class SparkSource(Source):
         findings: tuple[Finding, ...] = ()
         states: dict[tuple[str, int], ForeignState] = {}
         try:
-            planned = self.place.read(f"offsets/{batch}")
-            committed = self.place.read(f"commits/{batch}")
+            planned = self.place.document(f"offsets/{batch}")
+            committed = self.place.document(f"commits/{batch}")
             check_commit(f"commits/{batch}", committed)
             manifest = self._manifest(batch, planned, committed)
         except NotFoundError:
@@ -223,7 +223,7 @@ class SparkSource(Source):
     def _query(self) -> tuple[str | None, tuple[str, ...]]:
         """The query's id, and what is to be said if it cannot be had."""
         try:
-            return parse_query_id(self.place.read("metadata")), ()
+            return parse_query_id(self.place.document("metadata")), ()
         except LaminarDeltaError as error:
             return None, (f"the query has no id: {error.message}",)
 

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.batches import BatchAppender
+from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.tables import STATE_BATCHES
 from laminar_delta.codec import BatchEntry, decode_batch
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import LaminarDeltaError, NotFoundError
+from laminar_delta.errors import CorruptionError, LaminarDeltaError, NotFoundError
 from laminar_delta.interop.laminardb.layout import batch_name, batch_order, parse_batch_name
 from laminar_delta.interop.place import Limits, Place
 from laminar_delta.interop.reports import Skipped
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.pipeline import Pipeline
     from laminar_delta.interop.source import Source
 
 
@@ -72,6 +75,36 @@ class BatchFiles:
             if entry.key == key:
                 return entry.data
         raise NotFoundError(f"no blob {key!r} in the batches of epoch {epoch}", expected=(epoch, key))
+
+    def prune(self, pipeline: Pipeline) -> list[int]:
+        """Removes the batches of epochs whose checkpoints maintenance removed for good, and of epochs that never got one.
+
+        Those of retired checkpoints stay as long as these can be restored, and those above the newest checkpoint: theirs may
+        be on its way.
+
+        Returns:
+            The epochs.
+
+        Raises:
+            CorruptionError: A checkpoint's row is lost, so that nobody knows which epoch is still needed. Nothing is removed.
+        """
+        removed = standing(pipeline.reading, pipeline.name).removed
+        found = find_rows(pipeline.reading, pipeline.name)
+        lost = [one for one in found.lost if one.row is None and one.checkpoint_id not in removed]
+        if lost:
+            raise CorruptionError(
+                f"batches stay: checkpoint {lost[0].checkpoint_id} of pipeline {pipeline.name!r} is lost: {lost[0].problem}",
+                found=lost[0].problem,
+                next_step="Bring the table `manifests` back from a backup, or remove files by hand.",
+            )
+        needed = {int(row["epoch"]) for row in found.rows if row["checkpoint_id"] not in removed}
+        files = [
+            (epoch, path) for epoch, path in self._files() if needed and epoch not in needed and epoch < max(needed)
+        ]
+        output = Output(self._place)
+        for _, path in files:
+            output.remove(path)
+        return sorted({epoch for epoch, _ in files})
 
     def _files(self) -> list[tuple[int, str]]:
         names = [

@@ -86,6 +86,16 @@ class Output:
                 fsync_path(target.parent)
             return True
 
+    def remove(self, name: str) -> None:
+        """Removes a file, for good also after a power loss; one that is gone already is fine."""
+        root = self.place.local_root
+        path = self.place.path(name)
+        with _translated(name):
+            with suppress(FileNotFoundError):
+                self.place.filesystem.delete_file(path)
+            if root is not None:
+                fsync_path((root / name).parent)
+
     def _put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         root = self.place.local_root
         if root is not None:

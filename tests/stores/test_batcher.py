@@ -18,6 +18,7 @@ from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.tables import STATE_BATCHES
 from laminar_delta.codec import decode_batch
+from laminar_delta.engine.predicate import col
 from laminar_delta.errors import (
     CommitUnknownError,
     CorruptionError,
@@ -272,6 +273,38 @@ def test_batches_go_with_their_epoch_and_come_back_with_it(catalog: ld.Catalog) 
     catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0)))
     assert sorted(row["epoch"] for row in catalog.engine.read(STATE_BATCHES.name).to_pylist()) == [2, 3, 4]
     assert batches.read(4, "k") == b"not saved yet"
+
+
+def test_files_of_batches_go_when_their_checkpoints_are_gone_for_good(catalog: ld.Catalog, tmp_path: Path) -> None:
+    files = interop.BatchFiles(tmp_path / "files")
+    pipeline = catalog.pipeline("p")
+    batcher = CheckpointBatcher(files)
+
+    def flush(epoch: int) -> None:
+        for number in (1, 2):
+            batcher.add("k", b"%d" % (10 * epoch + number))
+            batcher.flush(epoch)
+
+    flush(1)
+    assert files.prune(pipeline) == []
+    with catalog.writer("p") as writer:
+        for epoch in (1, 2, 4):
+            flush(epoch)
+            with writer.checkpoint(epoch=epoch):
+                pass
+    flush(3)  # of an attempt that came to nothing
+    flush(5)  # of one on its way
+    pipeline.prune(RetentionPolicy(keep_last=1))
+    assert files.prune(pipeline) == [3]
+    pipeline.restore(2)
+    assert files.read(2, "k") == b"22"
+    # A row that somebody deleted can be healed, and then its batches are needed.
+    catalog.engine.delete("manifests", col("checkpoint_id").eq(2))
+    assert files.prune(pipeline) == []
+    catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0)))
+    assert files.prune(pipeline) == [1]
+    assert files.epochs() == [2, 4, 5]
+    assert len(list((tmp_path / "files" / "checkpoints").iterdir())) == 6
 
 
 def test_an_epoch_with_two_checkpoints_stays_until_both_are_gone(catalog: ld.Catalog) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.configurations import LOCAL
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,21 +22,24 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A session at Spark's defaults apart from what keeps it small: the engine must do well beside any session."""
-    from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # What people are given to start with is what the tests run on: `conf/local`.
+    before = os.environ.get("SPARK_CONF_DIR")
+    os.environ["SPARK_CONF_DIR"] = str(LOCAL)
     builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("laminar-delta-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
+        SparkSession.builder.appName("laminar-delta-tests")
         .config("spark.log.level", "OFF")
-        .config("spark.driver.memory", "2g")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     )
-    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    finally:
+        # Processes that tests start have a Spark of their own.
+        if before is None:
+            del os.environ["SPARK_CONF_DIR"]
+        else:
+            os.environ["SPARK_CONF_DIR"] = before
     yield session
     session.stop()

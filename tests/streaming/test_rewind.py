@@ -120,7 +120,7 @@ def test_a_query_with_state_is_taken_back_with_it(
         files = (
             session.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
         )
-        return files.groupBy("key").sum("n")
+        return files.groupBy("key").sum("n").toDF("key", "total")
 
     take_back(session, catalog, tmp_path, read, "complete")
 

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.errors import NotFoundError
 from laminar_delta.model import Severity
 from laminar_delta.streaming import (
+    BatchResult,
     CheckpointListener,
+    Delivery,
+    DeltaSink,
+    Line,
     ResumeCode,
     capture_spark_checkpoint,
     check_resume,
+    foreach_batch,
     restore_spark_checkpoint,
     schema_hash,
     starting_options,
 )
+from tests.support.streams import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +42,7 @@ PROVIDERS = {
 @pytest.fixture
 def session(spark: "SparkSession") -> "SparkSession":
     """A session in which small things are quick."""
-    own = spark.newSession()
-    for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
-        own.conf.set(name, "2")
-    return own
+    return quick(spark)
 
 
 @pytest.fixture
@@ -123,6 +127,57 @@ def test_a_query_with_state_is_taken_back_with_it(
         return files.groupBy("key").sum("n").toDF("key", "total")
 
     take_back(session, catalog, tmp_path, read, "complete")
+
+
+def test_a_pipeline_of_batches_is_taken_back_with_sink_and_state(
+    session: "SparkSession", catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS["hdfs"])
+    fill_files(tmp_path / "in")
+    sink = DeltaSink(str(tmp_path / "sink"), mode="overwrite")
+
+    def run(place: Path) -> list[BatchResult]:
+        results: list[BatchResult] = []
+        files = (
+            session.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+        )
+        deliver = foreach_batch(catalog, "q", lambda frame, _: frame, sinks=[sink], on_result=results.append)
+        totals = files.groupBy("key").sum("n").toDF("key", "total")
+        writer = totals.writeStream.foreachBatch(deliver).outputMode("complete").trigger(availableNow=True)
+        assert writer.option("checkpointLocation", str(place)).start().awaitTermination(600)
+        return results
+
+    def versions(results: list[BatchResult]) -> list[int]:
+        found = [
+            sink.version_of(session, Line(pipeline="q", query_id=one.query_id, lineage=one.lineage), one.batch_id)
+            for one in results
+        ]
+        return [version for version in found if version is not None]
+
+    first = run(tmp_path / "query")
+    assert len(first) == BATCHES
+    # The pipeline is held by its batches: the directory goes into one of its own.
+    captured = capture_spark_checkpoint(catalog, "q.spark", tmp_path / "query")
+    assert (len(captured.imported), captured.skipped, captured.notes) == (BATCHES, (), ())
+    outputs = [content(session, tmp_path / "sink", version) for version in versions(first)]
+    assert len({str(output) for output in outputs}) == BATCHES
+
+    goal = first[-1 - BACK]
+    session.sql(
+        f"RESTORE TABLE delta.`{tmp_path / 'sink'}` TO VERSION AS OF {versions(first)[goal.batch_id]}"
+    ).collect()
+    with catalog.writer("q") as writer:
+        derived = writer.rewind(goal.checkpoint_id, reason="the last three were wrong")
+    made = restore_spark_checkpoint(catalog, "q", derived.checkpoint_id, tmp_path / "again", captured_in="q.spark")
+    assert (made.batch_id, made.is_new_query) == (goal.batch_id, True)
+    assert made.state_files > 0
+    again = run(tmp_path / "again")
+    assert [(one.batch_id, one.delivery, one.lineage) for one in again] == [
+        (batch, Delivery.FRESH, derived.checkpoint_id) for batch in range(goal.batch_id + 1, BATCHES)
+    ]
+    assert [content(session, tmp_path / "sink", version) for version in versions(again)] == outputs[goal.batch_id + 1 :]
+    with pytest.raises(NotFoundError, match="Capture the query's directory"):
+        restore_spark_checkpoint(catalog, "q", again[-1].checkpoint_id, tmp_path / "no", captured_in="q.spark")
 
 
 def test_a_delta_source_is_taken_back_looked_at_and_begun_by_options(

@@ -62,7 +62,7 @@ def test_the_bundle_is_one() -> None:
     for target in bundle["targets"].values():
         assert set(target.get("variables", {})) <= set(bundle["variables"])
     # Installing must not replace the cluster's own Spark.
-    extras = re.fullmatch(r"laminar-delta\[(.*)\]", bundle["variables"]["wheel"]["default"])
+    extras = re.fullmatch(r"laminar-delta\[(.*)\]", bundle["variables"]["package"]["default"])
     assert extras is not None
     assert "spark" not in extras[1].split(",")
     assert all(f"\n{extra} = [" in PYPROJECT for extra in extras[1].split(","))

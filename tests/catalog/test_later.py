@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
@@ -40,11 +41,13 @@ def test_a_catalog_as_it_was_before_the_table_has_no_rows_of_it(opener: Callable
     while time.time_ns() // 1_000_000 == before:
         pass
     ensure(catalog.engine, QUERY_PROGRESS)
+    row = pa.Table.from_pylist([{"attempt_id": "a", "event": "progress"}], schema=QUERY_PROGRESS.schema)
+    catalog.engine.append(QUERY_PROGRESS.name, row)
     then = catalog.as_of(timestamp_ms=before)
     assert then.versions is not None
     assert then.versions[QUERY_PROGRESS.name] == ABSENT
     assert then.sql("SELECT * FROM progress_history").num_rows == 0
-    assert catalog.as_of(timestamp_ms=before + 10_000_000).sql("SELECT * FROM progress_history").num_rows == 0
+    assert catalog.as_of(timestamp_ms=before + 10_000_000).sql("SELECT * FROM progress_history").num_rows == 1
 
 
 def test_every_view_over_a_later_table_has_one_without_rows() -> None:

@@ -36,7 +36,7 @@ def table_facts(spark: SparkSession, table: str) -> TableFacts:
         versions = spark.sql(f"DESCRIBE HISTORY {named}").selectExpr("MIN(version)", "MAX(version)").collect()
     except PySparkException as error:
         raise StorageError(
-            f"table {table} cannot be asked: {(error.getMessage() or str(error)).splitlines()[0]}",
+            f"table {table} cannot be asked: {str(error).partition(chr(10))[0]}",
             next_step="Check its place and the access to it, then look again.",
         ) from error
     return TableFacts(table_id=str(detail[0][0]), oldest=int(versions[0][0]), newest=int(versions[0][1]))

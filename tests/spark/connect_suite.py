@@ -1,5 +1,6 @@
 """The conformance suite through Spark Connect, on tables by name. Run by `test_connect.py` in a process of its own."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -58,7 +59,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def connected(warehouse: Path) -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession
 
-    session = (
+    builder = (
         SparkSession.builder.remote("local[2]")
         .config("spark.jars.packages", f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -66,8 +67,10 @@ def connected(warehouse: Path) -> "Iterator[SparkSession]":
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "2g")
-        .getOrCreate()
     )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # settings of the server, which it has by then
+        session = builder.getOrCreate()
     yield session
     session.stop()
 

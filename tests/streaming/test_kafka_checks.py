@@ -1,0 +1,59 @@
+"""A look at a real Kafka broker before a query resumes there."""
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import laminar_delta as ld
+from laminar_delta.streaming import ResumeCode, check_resume, starting_options
+from tests.support.kafka import running_broker
+
+
+@pytest.mark.spark  # the broker is a JVM
+@pytest.mark.processes
+def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
+    catalog = ld.open_catalog("memory", engine="memory")
+    places = {
+        "at-the-end": {"orders-0": "8"},
+        "in-between": {"orders-0": "5"},
+        "too-early": {"orders-0": "3"},
+        "too-late": {"orders-0": "9"},
+        "elsewhere": {"returns-0": "0"},
+        "earliest": {"orders-0": "-2"},
+    }
+    for pipeline, offsets in places.items():
+        with catalog.writer(pipeline) as writer, writer.checkpoint() as cp:
+            cp.source("kafka", offsets, metadata={"connector_type": "kafka"})
+    with running_broker(tmp_path / "broker") as broker:
+        settings: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.address}
+        broker.create("orders", partitions=1)
+        broker.send("orders", [str(number) for number in range(8)])
+        # As retention does: the first five are gone.
+        admin = AdminClient({**settings})  # kept: what it was asked ends with it
+        deleted = admin.delete_records([TopicPartition("orders", 0, 5)])
+        assert [result.result(60).low_watermark for result in deleted.values()] == [5]
+        found = {name: check_resume(catalog, name, kafka=settings) for name in places}
+        # What the options say is where a consumer goes on.
+        assert starting_options(catalog, "in-between", "kafka") == {"startingOffsets": '{"orders":{"0":5}}'}
+        consumer = Consumer({**settings, "group.id": "test"})
+        consumer.assign([TopicPartition("orders", 0, 5)])
+        record = consumer.poll(60)
+        assert record is not None
+        assert record.value() == b"5"
+        consumer.close()
+    assert {name: [one.code for one in look.findings] for name, look in found.items()} == {
+        "at-the-end": [],
+        "in-between": [],
+        "too-early": [ResumeCode.OFFSET_GONE],
+        "too-late": [ResumeCode.OFFSET_AHEAD],
+        "elsewhere": [ResumeCode.PARTITION_GONE],
+        "earliest": [],
+    }
+    assert {name: look.ok for name, look in found.items()} == {
+        name: name in ("at-the-end", "in-between", "earliest") for name in places
+    }
+    (gone,) = found["too-early"].findings
+    assert (gone.expected, gone.found) == (3, 5)
+    assert "2 records are gone" in gone.message

@@ -1,5 +1,6 @@
 """The console script as a newcomer types it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import laminar_delta
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     script = Path(sys.executable).parent / "laminar-delta"
     return subprocess.run(
-        [str(script), *arguments], capture_output=True, text=True, check=False, env={"COLUMNS": "200"}
+        [str(script), *arguments], capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"}
     )
 
 
@@ -34,9 +35,9 @@ def test_the_race_tells_winner_and_loser() -> None:
 
 
 @pytest.mark.parametrize("command", ["demo", "race"])
-def test_an_existing_directory_is_one_sentence_and_exit_code_1(tmp_path: Path, command: str) -> None:
+def test_an_existing_directory_is_one_sentence_and_exit_code_2(tmp_path: Path, command: str) -> None:
     done = _run(command, "--directory", str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.strip() == f"error: {tmp_path} exists already. Name another directory."
 
 

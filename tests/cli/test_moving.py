@@ -1,43 +1,14 @@
 """`inspect`, `import` and `export` as people and scripts type them."""
 
 import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.cli.main import main
+from tests.cli.support import Done, Run
 from tests.interop.support import GOLDEN, fingerprint
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class Run(Protocol):
-    def __call__(self, *arguments: object) -> Done: ...
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The console script, in this process: starting another one takes longer than most commands."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["laminar-delta", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        printed = capsys.readouterr()
-        return Done(code if isinstance(code, int) else 0, printed.out, printed.err)
-
-    return call
 
 
 def _json(done: Done) -> dict[str, Any]:
@@ -78,19 +49,19 @@ def test_look_bring_in_look_again_and_take_out(run: Run, tmp_path: Path) -> None
     assert fingerprint(tree) == before
 
 
-def test_damage_is_exit_code_3_and_names_everything(run: Run, tmp_path: Path) -> None:
+def test_damage_is_a_finding_and_names_everything(run: Run, tmp_path: Path) -> None:
     tree = GOLDEN / "fs" / "corrupt"
     looked = run("inspect", tree)
-    assert looked.returncode == 3
+    assert looked.returncode == 1
     assert "Recovery would use 3, passing over 11, 10, 9, 8, 7, 6, 5, 4." in looked.stdout
     assert "8 of 11 cannot be used." in looked.stdout
     done = run("import", tree, "--catalog", tmp_path / "catalog", "--pipeline", "p", "--json")
-    assert done.returncode == 3
+    assert done.returncode == 1
     report = _json(done)
     assert report["imported"] == [1, 2, 3]
     assert {one["name"] for one in report["skipped"]} == {str(n) for n in range(4, 12)}
     shown = run("import", tree, "--catalog", tmp_path / "catalog", "--pipeline", "p")
-    assert shown.returncode == 3
+    assert shown.returncode == 1
     assert "state.bin referenced by checksum but not found" in shown.stdout
 
 
@@ -99,26 +70,26 @@ def test_a_batch_alone_can_be_looked_at(run: Run) -> None:
     assert (good.returncode, _json(good)["kind"]) == (0, "lcb1-batch")
     assert _json(good)["details"] == {"version": 2, "entries": {"k": 1}}
     bad = run("inspect", GOLDEN / "lcb1" / "crafted" / "bad_body_byte.lz4")
-    assert bad.returncode == 3
+    assert bad.returncode == 1
     assert "CRC32C mismatch" in bad.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "code", "sentence"),
     [
-        (["inspect", "nowhere"], "holds no checkpoints of a kind known here"),
-        (["inspect", "nowhere", "--kind", "flink"], "there is no kind of source 'flink'"),
-        (["import", "nowhere", "--catalog", "c", "--pipeline", "p"], "holds no checkpoints of a kind known here"),
-        (["import", "tree", "--catalog", "tree/checkpoints/c", "--pipeline", "p"], "a source is never changed"),
-        (["import", "tree", "--catalog", "tree", "--pipeline", "p"], "a source is never changed"),
-        (["import", "tree", "--catalog", "tree/checkpoint_1/c", "--pipeline", "p"], "a source is never changed"),
-        (["import", "checkpoints", "--catalog", "checkpoints/c", "--pipeline", "p"], "a source is never changed"),
-        (["export", "out", "--catalog", "nowhere", "--pipeline", "p"], "there is no catalog at"),
-        (["inspect", "nosuch://me:secret@bucket"], "nosuch://***@bucket is no place files can be read from"),
+        (["inspect", "nowhere"], 3, "holds no checkpoints of a kind known here"),
+        (["inspect", "nowhere", "--kind", "flink"], 2, "there is no kind of source 'flink'"),
+        (["import", "nowhere", "--catalog", "c", "--pipeline", "p"], 3, "holds no checkpoints of a kind known here"),
+        (["import", "tree", "--catalog", "tree/checkpoints/c", "--pipeline", "p"], 2, "a source is never changed"),
+        (["import", "tree", "--catalog", "tree", "--pipeline", "p"], 2, "a source is never changed"),
+        (["import", "tree", "--catalog", "tree/checkpoint_1/c", "--pipeline", "p"], 2, "a source is never changed"),
+        (["import", "checkpoints", "--catalog", "checkpoints/c", "--pipeline", "p"], 2, "a source is never changed"),
+        (["export", "out", "--catalog", "nowhere", "--pipeline", "p"], 3, "there is no catalog at"),
+        (["inspect", "nosuch://me:secret@bucket"], 2, "nosuch://***@bucket is no place files can be read from"),
     ],
 )
-def test_an_error_is_one_sentence_and_exit_code_1(
-    run: Run, arguments: list[str], sentence: str, tmp_path: Path
+def test_an_error_is_one_sentence_and_leaves_nothing_behind(
+    run: Run, arguments: list[str], code: int, sentence: str, tmp_path: Path
 ) -> None:
     places = {
         "nowhere",
@@ -131,12 +102,13 @@ def test_an_error_is_one_sentence_and_exit_code_1(
         "c",
     }
     done = run(*(tmp_path / word if word in places else word for word in arguments))
-    assert done.returncode == 1
+    assert done.returncode == code
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["cwd"]
+    assert list((tmp_path / "cwd").iterdir()) == []
 
 
 def test_help_and_wrong_calls(run: Run) -> None:
@@ -155,6 +127,6 @@ def test_a_terminal_escape_in_a_name_is_not_passed_on(run: Run, tmp_path: Path) 
     document["operator_states"] = {"\x1b[31m[bold]evil": {"state_b64": "!"}}
     (directory / "manifest.json").write_text(json.dumps(document))
     done = run("inspect", tmp_path)
-    assert done.returncode == 3
+    assert done.returncode == 1
     assert "\x1b" not in done.stdout
     assert "[bold]evil" in done.stdout

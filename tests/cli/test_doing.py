@@ -1,0 +1,198 @@
+"""What commands do when they are told to: what goes, what is asked first, what is refused."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import laminar_delta as ld
+from tests.cli.support import ORDERS, PAYMENTS, Run
+
+
+def _ids(place: Path, pipeline: str) -> list[int]:
+    return [head.checkpoint_id for head in ld.open_catalog(str(place)).pipeline(pipeline).list()]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["prune", "--keep-last", "1"],
+        ["orphans"],
+        ["maintain", "--grace", "0s"],
+        ["rewind", ORDERS, "2", "--reason", "r"],
+        ["fork", ORDERS, "copy", "--reason", "r"],
+        ["offsets", "set", ORDERS, "kafka", "0=1", "--reason", "r"],
+        ["upgrade"],
+    ],
+)
+def test_without_apply_nothing_is_committed_anywhere(run: Run, place: Path, arguments: list[str]) -> None:
+    before = {path.name: DeltaTable(str(path)).version() for path in place.iterdir() if path.is_dir()}
+    assert run(*arguments, "--catalog", place).returncode == 0
+    assert {path.name: DeltaTable(str(path)).version() for path in place.iterdir() if path.is_dir()} == before
+
+
+def test_where_nobody_can_be_asked_nothing_is_done_without_yes(run: Run, place: Path) -> None:
+    refused = run("prune", PAYMENTS, "--keep-last", "1", "--apply", "--catalog", place)
+    assert refused.returncode == 2
+    assert "This retires 2 of 'payments'" in refused.stderr
+    assert _ids(place, PAYMENTS) == [2, 3]
+    done = run("prune", PAYMENTS, "--keep-last", "1", "--apply", "--yes", "--catalog", place, "--json")
+    assert done.json["applied"] is True
+    assert done.json["pipelines"][0]["retire"] == [2]
+    assert _ids(place, PAYMENTS) == [3]
+    assert run("restore", PAYMENTS, 2, "--catalog", place).returncode == 0
+    assert _ids(place, PAYMENTS) == [2, 3]
+
+
+def test_a_pin_keeps_and_the_plan_says_so(run: Run, place: Path) -> None:
+    plan = run("prune", ORDERS, "--keep-last", "1", "--catalog", place, "--json").json["pipelines"][0]
+    assert {kept["checkpoint_id"]: kept["reason"] for kept in plan["keep"]}[2] == "pinned"
+    assert 2 not in plan["retire"]
+
+
+def test_orphans_go_and_the_catalog_stays(run: Run, place: Path) -> None:
+    told = run("orphans", "--catalog", place, "--json").json
+    assert [orphan["checkpoint_id"] for orphan in told["orphans"]] == [4]
+    gone = run("orphans", "--apply", "--yes", "--catalog", place, "--json").json
+    assert (gone["applied"], gone["orphans"]) == (True, told["orphans"])
+    assert run("orphans", "--catalog", place, "--json").json["orphans"] == []
+    assert run("validate", ORDERS, "--all", "--catalog", place).returncode == 0
+
+
+def test_maintenance_removes_what_was_retired(run: Run, place: Path) -> None:
+    done = run("maintain", "--grace", "0s", "--apply", "--yes", "--catalog", place, "--json")
+    assert done.returncode == 0
+    assert done.json["removed"] == {PAYMENTS: [1]}
+    assert run("restore", PAYMENTS, 1, "--catalog", place).returncode == 3
+
+
+def test_offsets_are_moved_and_the_move_is_undone(run: Run, place: Path) -> None:
+    where = ["--catalog", place, "--apply", "--yes", "--json"]
+    moved = run("offsets", "set", ORDERS, "kafka", "0=7", "1=", "--reason", "replay", *where).json
+    assert (moved["applied"], moved["from_id"], moved["over_id"]) == (True, 5, 5)
+    assert run("offsets", "get", ORDERS, "--catalog", place, "--json").json["sources"]["kafka"]["offsets"] == {"0": "7"}
+    undone = run("offsets", "undo", ORDERS, "--reason", "wrong", *where).json
+    assert undone["from_id"] == 5
+    offsets = run("offsets", "get", ORDERS, "--catalog", place, "--json").json["sources"]["kafka"]["offsets"]
+    assert offsets == {"0": "350", "1": "35"}
+    back = run("rewind", ORDERS, 2, "--reason", "bad deploy", *where).json
+    assert back["checkpoint_id"] == undone["checkpoint_id"] + 1
+    state = ld.open_catalog(str(place)).pipeline(ORDERS).state(back["checkpoint_id"]).read("agg")
+    assert state.endswith(b"\x02" * 1000)
+    shown = run("show", ORDERS, "--catalog", place, "--json").json
+    assert (shown["derived"]["how"], shown["derived"]["from_id"], shown["derived"]["reason"]) == (
+        "rewind",
+        2,
+        "bad deploy",
+    )
+
+
+def test_a_pipeline_that_is_held_is_not_taken_without_saying_so(run: Run, place: Path) -> None:
+    command = ["rewind", PAYMENTS, 2, "--reason", "r", "--apply", "--yes", "--catalog", place]
+    held = run(*command)
+    assert held.returncode == 4
+    assert "has a writer: 'job-9'" in held.stderr
+    assert _ids(place, PAYMENTS) == [2, 3]
+    assert run(*command, "--takeover").returncode == 0
+    assert _ids(place, PAYMENTS) == [2, 3, 4]
+
+
+def test_where_a_pipeline_was_at_a_time(run: Run, place: Path) -> None:
+    head = ld.open_catalog(str(place)).pipeline(ORDERS).list()[2]
+    at = f"{head.timestamp_ms / 1000:.3f}"
+    moment = __import__("datetime").datetime.fromtimestamp(float(at), __import__("datetime").timezone.utc).isoformat()
+    assert run("latest", ORDERS, "--at", moment, "--catalog", place, "--json").json["checkpoint_id"] == 3
+    assert run("offsets", "get", ORDERS, "--at", moment, "--catalog", place, "--json").json["checkpoint_id"] == 3
+
+
+def test_why_recovery_chose(run: Run, place: Path) -> None:
+    found = run("recover", ORDERS, "--past", "--chose", 3, "--catalog", place, "--json").json["recoveries"]
+    assert [(one["checkpoint_id"], one["reason"]) for one in found[0]["skipped"]] == [
+        (4, "undelivered: sink 'warehouse' is Failed(\"disk full\")")
+    ] or "disk full" in found[0]["skipped"][0]["reason"]
+    assert run("recover", ORDERS, "--past", "--chose", 1, "--catalog", place, "--json").json["recoveries"] == []
+
+
+def test_an_invalid_checkpoint_is_a_finding(run: Run, catalog: ld.Catalog, place: Path) -> None:
+    from laminar_delta.engine.predicate import col
+
+    catalog.engine.delete("source_offsets", col("checkpoint_id").eq(3))
+    done = run("validate", ORDERS, 3, "--catalog", place, "--json")
+    assert done.returncode == 1
+    assert done.json["checkpoints"][0]["findings"][0]["code"] == "children-missing"
+    assert run("validate", ORDERS, "--catalog", place).returncode == 0
+
+
+def test_a_newer_format_is_refused_by_all_and_by_upgrade(run: Run, place: Path) -> None:
+    DeltaTable(str(place / "manifests")).alter.set_table_properties({"laminar.format": "2"}, raise_if_not_exists=False)
+    for command in (["ls"], ["upgrade"], ["upgrade", "--apply", "--yes"]):
+        done = run(*command, "--catalog", place)
+        assert done.returncode == 5
+        assert "has format 2" in done.stderr
+    assert "newer laminar_delta" in run("upgrade", "--catalog", place).stderr
+
+
+def test_init_makes_a_catalog_once(run: Run, tmp_path: Path) -> None:
+    first = run("init", "--catalog", tmp_path / "new", "--json").json
+    assert (first["created"], first["engine"], first["format"]) == (True, "embedded", 1)
+    assert run("init", "--catalog", tmp_path / "new", "--json").json["created"] is False
+    assert "The catalog is empty." in run("ls", "--catalog", tmp_path / "new").stdout
+
+
+def test_a_query_comes_from_a_file_or_from_standard_input(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    Path("q.sql").write_text("SELECT COUNT(*) AS n FROM checkpoints")
+    assert run("sql", "--file", "q.sql", "--catalog", place, "--json").json["rows"] == [{"n": 7}]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 1 AS one"))
+    assert run("sql", "-", "--catalog", place, "--json").json["rows"] == [{"one": 1}]
+    assert run("sql", "--file", "nowhere.sql", "--catalog", place).returncode == 2
+    assert run("sql", "--catalog", place).returncode == 2
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("answer", "code", "left"), [("n\n", 9, [2, 3]), ("y\n", 0, [3])])
+def test_a_person_at_a_terminal_is_asked_and_the_question_names_what_goes(
+    place: Path, answer: str, code: int, left: list[int]
+) -> None:
+    script = [sys.executable, "-m", "laminar_delta.cli.main", "prune", PAYMENTS, "--keep-last", "1", "--apply"]
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*script, "--catalog", str(place)], stdin=slave, stdout=subprocess.DEVNULL, stderr=slave, close_fds=True
+    )
+    os.close(slave)
+    told, deadline = "", time.monotonic() + 120
+    while "[y/N]" not in told and time.monotonic() < deadline:
+        if select.select([master], [], [], 1)[0]:
+            told += os.read(master, 4096).decode()
+    assert "This retires 2 of 'payments'. Go on? [y/N]" in told
+    os.write(master, answer.encode())
+    assert process.wait(timeout=120) == code
+    os.close(master)
+    assert _ids(place, PAYMENTS) == left
+
+
+@pytest.mark.processes
+def test_the_script_itself_ends_with_the_code_and_prints_no_traceback(place: Path) -> None:
+    script = Path(sys.executable).parent / "laminar-delta"
+
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "LAMINAR_DELTA_CATALOG": str(place)}
+        return subprocess.run([str(script), *arguments], capture_output=True, text=True, check=False, env=environment)
+
+    good = start("ls", "--json")
+    assert [one["pipeline"] for one in json.loads(good.stdout)["pipelines"]] == [ORDERS, PAYMENTS]
+    bad = start("show", ORDERS, "99")
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (3, "", 1)
+    traced = start("show", ORDERS, "99", "--debug")
+    assert (traced.returncode, "Traceback" in traced.stderr) == (3, True)
+    assert start("show").returncode == 2

@@ -1,5 +1,7 @@
 """What commands do when they are told to: what goes, what is asked first, what is refused."""
 
+import datetime as dt
+import io
 import json
 import os
 import pty
@@ -13,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 import laminar_delta as ld
+from laminar_delta.engine.predicate import col
 from tests.cli.support import ORDERS, PAYMENTS, Run
 
 
@@ -106,23 +109,21 @@ def test_a_pipeline_that_is_held_is_not_taken_without_saying_so(run: Run, place:
 
 def test_where_a_pipeline_was_at_a_time(run: Run, place: Path) -> None:
     head = ld.open_catalog(str(place)).pipeline(ORDERS).list()[2]
-    at = f"{head.timestamp_ms / 1000:.3f}"
-    moment = __import__("datetime").datetime.fromtimestamp(float(at), __import__("datetime").timezone.utc).isoformat()
+    moment = dt.datetime.fromtimestamp(head.timestamp_ms / 1000, dt.timezone.utc).isoformat()
     assert run("latest", ORDERS, "--at", moment, "--catalog", place, "--json").json["checkpoint_id"] == 3
     assert run("offsets", "get", ORDERS, "--at", moment, "--catalog", place, "--json").json["checkpoint_id"] == 3
 
 
 def test_why_recovery_chose(run: Run, place: Path) -> None:
     found = run("recover", ORDERS, "--past", "--chose", 3, "--catalog", place, "--json").json["recoveries"]
-    assert [(one["checkpoint_id"], one["reason"]) for one in found[0]["skipped"]] == [
-        (4, "undelivered: sink 'warehouse' is Failed(\"disk full\")")
-    ] or "disk full" in found[0]["skipped"][0]["reason"]
+    (passed,) = found[0]["skipped"]
+    assert passed["checkpoint_id"] == 4
+    assert passed["reason"].startswith("undelivered: sink 'warehouse' is Failed")
+    assert "disk full" in passed["reason"]
     assert run("recover", ORDERS, "--past", "--chose", 1, "--catalog", place, "--json").json["recoveries"] == []
 
 
 def test_an_invalid_checkpoint_is_a_finding(run: Run, catalog: ld.Catalog, place: Path) -> None:
-    from laminar_delta.engine.predicate import col
-
     catalog.engine.delete("source_offsets", col("checkpoint_id").eq(3))
     done = run("validate", ORDERS, 3, "--catalog", place, "--json")
     assert done.returncode == 1
@@ -149,8 +150,6 @@ def test_init_makes_a_catalog_once(run: Run, tmp_path: Path) -> None:
 def test_a_query_comes_from_a_file_or_from_standard_input(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import io
-
     Path("q.sql").write_text("SELECT COUNT(*) AS n FROM checkpoints")
     assert run("sql", "--file", "q.sql", "--catalog", place, "--json").json["rows"] == [{"n": 7}]
     monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 1 AS one"))

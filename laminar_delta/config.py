@@ -218,7 +218,9 @@ def _flattened(document: Mapping[str, Any], options: MaskedOptions) -> dict[str,
                 raise InvalidInputError(f"{STORAGE_TABLE} is no table of texts", expected="a table of texts")
             options.update(value)
         elif isinstance(value, dict):
-            found.update({f"{name}.{key}": inner for key, inner in value.items()} or {f"{name}.": ""})
+            inner = {f"{name}.{key}": item for key, item in value.items()}
+            # An empty table of ours says nothing; one that is not known is a misspelt name.
+            found.update(inner or ({} if any(key.startswith(f"{name}.") for key in KEYS) else {name: value}))
         else:
             found[name] = value
     return found

@@ -31,6 +31,9 @@ class Event(str, Enum):
     STATE_HEALED = "state.healed"
     STATE_NOT_STORED_UPON = "state.not_stored_upon"
     LOG_CHECKPOINT_FAILED = "log_checkpoint.failed"
+    BATCH_DONE = "streaming.batch_done"
+    BATCHES_BEGIN_LATE = "streaming.begins_late"
+    PROGRESS_LOST = "streaming.progress_lost"
     CALL_FAILED = "call.failed"
 
     def __str__(self) -> str:

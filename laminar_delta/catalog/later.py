@@ -15,6 +15,7 @@ from laminar_delta.catalog.tables import ENGINE_PROPERTY, LATER, MANIFESTS, TABL
 from laminar_delta.catalog.views import VIEWS, views_without
 from laminar_delta.engine.sql import mentioned
 from laminar_delta.errors import ErrorCode, LaminarDeltaError, NotFoundError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -37,7 +38,16 @@ def ensure(engine: Engine, spec: TableSpec) -> bool:
             # Until now the views over it were ones without rows.
             create_views(engine)
         except LaminarDeltaError as error:
-            _LOG.warning("the views over table %s could not be made: %s", spec.name, error)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.VIEWS_MISSING,
+                "the views over table %s could not be made: %s",
+                spec.name,
+                error,
+                table=spec.name,
+                error=str(error),
+            )
     return made
 
 

@@ -26,6 +26,7 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.errors import InvalidInputError, SessionStateError, StorageError
 from laminar_delta.interop.sparkdir.logs import connector_checkpoints
 from laminar_delta.interop.sparkdir.source import SOURCES
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
 from laminar_delta.streaming.lines import DOCUMENT, Head, Line, document, line_left, line_of
@@ -144,7 +145,9 @@ class ForeachBatch:
             result = self._deliver(run, frame, batch_id, clock)
             self._run = run
             self.last = result
-        _LOG.info("pipeline %s: %s", self.pipeline, result)
+        log_event(
+            _LOG, logging.INFO, Event.BATCH_DONE, "pipeline %s: %s", self.pipeline, result, pipeline=self.pipeline
+        )
         if self.on_result is not None:
             self.on_result(result)
 
@@ -190,7 +193,17 @@ class ForeachBatch:
         else:
             left_line = None
             if batch_id > 0:
-                _LOG.warning("pipeline %s begins at batch %d of query %s", self.pipeline, batch_id, query.query_id)
+                log_event(
+                    _LOG,
+                    logging.WARNING,
+                    Event.BATCHES_BEGIN_LATE,
+                    "pipeline %s begins at batch %d of query %s",
+                    self.pipeline,
+                    batch_id,
+                    query.query_id,
+                    pipeline=self.pipeline,
+                    batch_id=batch_id,
+                )
         for sink in self.sinks:
             if isinstance(sink, LineSink):
                 sink.follow(frame.sparkSession, line, earlier)

@@ -20,6 +20,7 @@ from laminar_delta.catalog.later import ensure
 from laminar_delta.catalog.tables import QUERY_PROGRESS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import new_attempt_id, validate_pipeline_name
 
 if TYPE_CHECKING:
@@ -148,7 +149,15 @@ class Recorder:
             try:
                 self._write()
             except Exception as error:  # noqa: BLE001  # told and counted; the rows are tried again
-                _LOG.warning("%d events of streaming queries could not be recorded: %s", len(self._batch.rows), error)
+                log_event(
+                    _LOG,
+                    logging.WARNING,
+                    Event.PROGRESS_LOST,
+                    "%d events of streaming queries could not be recorded: %s",
+                    len(self._batch.rows),
+                    error,
+                    error=str(error),
+                )
                 self._count(failures=1, error=error)
                 return
 
@@ -190,7 +199,14 @@ class Recorder:
 
     def _drop(self, number: int, error: Exception | None) -> None:
         if error is not None and not isinstance(error, queue.Full):
-            _LOG.warning("an event of a streaming query could not be read: %s", error)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.PROGRESS_LOST,
+                "an event of a streaming query could not be read: %s",
+                error,
+                error=str(error),
+            )
         self._count(dropped=number, error=error if not isinstance(error, queue.Full) else None)
 
     def _count(

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("commits", "state", "state_frames", "sessions", "batcher", "importing", "streaming")
+NAMES = ("commits", "state", "state_frames", "sessions", "batcher", "importing", "streaming", "cli")
 
 
 def main(names: list[str]) -> None:

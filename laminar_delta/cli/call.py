@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.pipeline import Pipeline
 
 _LOG = logging.getLogger(__name__)
+_own_process = False
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class Call:
         if not self._opened:
             import laminar_delta as ld
 
+            _leave_out_pandas(self.settings.engine, self.location)
             found = ld.open_catalog(self.location, engine=self.settings.engine, create=create, **self.options)
             self._opened.append(found)
         return self._opened[0]
@@ -161,6 +164,24 @@ def _pairs(texts: list[str] | None, *, strict: bool = True) -> dict[str, str]:
     return found
 
 
+def own_process() -> None:
+    """Says that this process is a call of the command line and nothing else."""
+    global _own_process
+    _own_process = True
+
+
+def _leave_out_pandas(engine: str | None, location: str) -> None:
+    """Keeps pyarrow from importing pandas, which it does at the first timestamp to find that it does not need it.
+
+    That would take as long as all the rest of a short call. Never where Spark is used, which needs it, nor in a process that is
+    not ours alone: pyarrow remembers for good that there is none.
+    """
+    from laminar_delta.catalog.opening import engine_for
+
+    if _own_process and (engine or engine_for(location)) != "spark" and "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas())
+
+
 @contextmanager
 def _logging(settings: Settings) -> Iterator[None]:
     """Logs of the library to standard error, for as long as the call lasts."""
@@ -179,6 +200,15 @@ def _logging(settings: Settings) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+class _NoPandas(MetaPathFinder):
+    """Finds that there is no pandas."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """See `MetaPathFinder`."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is left out of short calls of the command line", name=fullname)
 
 
 class _Masking(logging.Formatter):

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from laminar_delta._version import __version__
 from laminar_delta.cli import asking, deriving, keeping, looking, moving, safety, setting_up
+from laminar_delta.cli.call import own_process
 from laminar_delta.cli.registry import COMMANDS, GROUPS, build
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ build(app, FAMILIES)
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Runs the command line, in a process of its own. Tests call `app`."""
+    own_process()
     app()
 
 

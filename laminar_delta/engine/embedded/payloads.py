@@ -14,8 +14,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 PAYLOAD_BYTES = 32 << 10
@@ -48,6 +46,9 @@ def write_files(table: Path, rows: pa.Table, partition_by: Sequence[str], stats:
 
 
 def _partitions(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[str, str], pa.Table]]:
+    # Imported where they are used, here and below: they take as long as all else that opening a catalog imports.
+    import pyarrow.compute as pc
+
     if not partition_by:
         yield {}, rows
         return
@@ -63,6 +64,8 @@ def _partitions(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[d
 
 
 def _write(table: Path, rows: pa.Table, values: dict[str, str], stats: Sequence[str]) -> AddAction:
+    import pyarrow.parquet as pq
+
     # Delta takes partitions from the log, never from names: a pipeline's name in a path would need escaping twice.
     path = table / f"part-{uuid4()}.parquet"
     per_group = max(1, rows.num_rows * ROW_GROUP_BYTES // max(1, rows.nbytes))
@@ -81,6 +84,8 @@ def _write(table: Path, rows: pa.Table, values: dict[str, str], stats: Sequence[
 
 
 def _bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, object]:
+    import pyarrow.compute as pc
+
     low: dict[str, object] = {}
     high: dict[str, object] = {}
     nulls: dict[str, int] = {}

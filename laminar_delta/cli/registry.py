@@ -103,11 +103,16 @@ def _wrapped(function: Callable[..., None], common: tuple[str, ...]) -> Callable
     return run
 
 
+def in_order(families: Sequence[ModuleType]) -> list[Command]:
+    """All commands in the order of their modules."""
+    order = [family.__name__ for family in families]
+    return sorted(COMMANDS.values(), key=lambda found: order.index(found.run.__module__))
+
+
 def build(app: typer.Typer, families: Sequence[ModuleType]) -> None:
     """Adds all commands to an application, in the order of their modules; those of two words below a group of the first."""
     groups: dict[str, typer.Typer] = {}
-    order = [family.__name__ for family in families]
-    for found in sorted(COMMANDS.values(), key=lambda found: order.index(found.run.__module__)):
+    for found in in_order(families):
         first, _, second = found.name.partition(" ")
         if not second:
             app.command(first, rich_help_panel=found.group)(found.run)

@@ -1,7 +1,7 @@
 """The catalog as SQL users see it: views that reach children only the way readers must. `docs/sql.md` describes them.
 
 Each is defined once, for DataFusion and Spark (`engine/sql.py` spells `EACH` and `BYTES`). A view may use those before it.
-All but the recoveries and the storage show what readers see: checkpoints that are not retired. The tables can be asked too.
+All but the recoveries show what readers see: checkpoints that are not retired. The tables themselves can be asked too.
 """
 
 from __future__ import annotations
@@ -220,51 +220,6 @@ JOIN accepted AS a
 GROUP BY a.pipeline, a.checkpoint_id, a.epoch, a.created_at, s.operator, s.partition, s.form
 """
 
-STORAGE_USAGE = """
--- What is there, needed or not. A part counts for the best that can be said of it: state that a visible checkpoint was derived
--- from is not retired. A part that no manifest lists belongs to an attempt under way, or is an orphan.
-WITH listed AS (
-  SELECT
-    p.table_name, p.part_id,
-    COALESCE(m.state_pipeline, m.pipeline) AS pipeline,
-    COALESCE(m.state_checkpoint_id, m.checkpoint_id) AS checkpoint_id,
-    COALESCE(m.state_attempt_id, m.attempt_id) AS attempt_id,
-    MAX(CASE WHEN c.is_pinned THEN 3 WHEN c.pipeline IS NOT NULL THEN 2 ELSE 1 END) AS worth
-  FROM manifest_parts AS p
-  JOIN manifests AS m
-    ON m.pipeline = p.pipeline AND m.checkpoint_id = p.checkpoint_id AND m.attempt_id = p.attempt_id
-  LEFT JOIN checkpoints AS c
-    ON c.pipeline = p.pipeline AND c.checkpoint_id = p.checkpoint_id AND c.attempt_id = p.attempt_id
-  GROUP BY
-    p.table_name, p.part_id, COALESCE(m.state_pipeline, m.pipeline),
-    COALESCE(m.state_checkpoint_id, m.checkpoint_id), COALESCE(m.state_attempt_id, m.attempt_id)
-),
-held AS (
-  SELECT
-    'operator_snapshots' AS table_name, pipeline, checkpoint_id, attempt_id, part_id, operator, chunk, raw_length, data
-  FROM operator_snapshots
-  UNION ALL
-  SELECT
-    'operator_deltas' AS table_name, pipeline, checkpoint_id, attempt_id, part_id, operator, chunk, raw_length, data
-  FROM operator_deltas
-)
-SELECT
-  h.pipeline,
-  h.checkpoint_id,
-  h.operator,
-  h.table_name,
-  CASE l.worth WHEN 3 THEN 'pinned' WHEN 2 THEN 'live' WHEN 1 THEN 'retired' ELSE 'uncommitted' END AS standing,
-  SUM(CASE WHEN h.chunk < 0 THEN CAST(0 AS BIGINT) ELSE h.raw_length END) AS raw_bytes,
-  SUM(BYTES(data)) AS stored_bytes
-FROM held AS h
-LEFT JOIN listed AS l
-  ON l.table_name = h.table_name AND l.pipeline = h.pipeline AND l.checkpoint_id = h.checkpoint_id
-  AND l.attempt_id = h.attempt_id AND l.part_id = h.part_id
-GROUP BY
-  h.pipeline, h.checkpoint_id, h.operator, h.table_name,
-  CASE l.worth WHEN 3 THEN 'pinned' WHEN 2 THEN 'live' WHEN 1 THEN 'retired' ELSE 'uncommitted' END
-"""
-
 RECOVERY_HISTORY = """
 SELECT
   pipeline,
@@ -351,7 +306,6 @@ VIEWS: Mapping[str, str] = {
     "offsets_history": OFFSETS_HISTORY,
     "sink_history": SINK_HISTORY,
     "state_usage": STATE_USAGE,
-    "storage_usage": STORAGE_USAGE,
     "recovery_history": RECOVERY_HISTORY,
     "recovery_steps": RECOVERY_STEPS,
     "progress_history": PROGRESS_HISTORY,

@@ -22,7 +22,7 @@ _OUTCOMES = {"delivered": "#2e9e5b", "pending": "#d99a00", "failed": "#d1453b", 
 _EVENTS = {**_OUTCOMES, "recovery": "#3b7dd8", "takeover": "#9a5bd1", "decision": "#6b7280"}
 _FORMS = {"full": "#3b7dd8", "delta": "#e08a2c", "inline": "#8a8f98"}
 _STATUSES = {"Committed": "#2e9e5b", "Pending": "#d99a00", "Failed": "#d1453b", "no status": "#8a8f98"}
-_STANDINGS = {"live": "#2e9e5b", "pinned": "#3b7dd8", "retired": "#e08a2c", "uncommitted": "#8a8f98"}
+_STANDINGS = {"live": "#2e9e5b", "pinned": "#3b7dd8", "reclaimable": "#e08a2c", "staged": "#8a8f98"}
 _LANES = ["checkpoints", "recoveries", "writers", "decisions"]
 
 
@@ -199,7 +199,7 @@ def storage(rows: Rows | str) -> Chart:
         alt.Chart(_data(rows), width="container", height=120)
         .mark_bar()
         .encode(
-            x=alt.X("bytes:Q", title="bytes before compression", axis=alt.Axis(format="~s")),
+            x=alt.X("bytes:Q", title="bytes of files", axis=alt.Axis(format="~s")),
             y=alt.Y("standing:N", title=None, sort=list(_STANDINGS), scale=alt.Scale(domain=list(_STANDINGS))),
             color=alt.Color(
                 "standing:N",

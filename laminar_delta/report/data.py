@@ -16,6 +16,7 @@ from laminar_delta.report.queries import QUERIES, question
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.usage import PipelineUsage
 
 Row = dict[str, Any]
 
@@ -83,12 +84,18 @@ def gather(catalog: Catalog, pipelines: Sequence[str] | None = None) -> ReportDa
     names = _chosen(catalog, pipelines)
     found = {key: _by_pipeline(catalog.sql(question(text, pipelines))) for key, text in QUERIES.items()}
     audit = [_audit_row(entry) for entry in catalog.audit(limit=COMMITS)]
+    # A catalog as it was takes no room of its own.
+    usage = () if catalog.versions else catalog.usage().pipelines
+    storage = {found.pipeline: _storage(found) for found in usage}
     saved = {row["attempt"]: row["at_ms"] for row in audit if (row["table"], row["operation"]) == ("manifests", "save")}
     return ReportData(
         location=catalog.engine.location,
         made_at=_moment(dt.datetime.now(dt.timezone.utc)) or "",
         pipelines=[
-            _pipeline(catalog, name, {key: rows.get(name, []) for key, rows in found.items()}, saved) for name in names
+            _pipeline(
+                catalog, name, {key: rows.get(name, []) for key, rows in found.items()}, saved, storage.get(name, [])
+            )
+            for name in names
         ],
         audit=[row for row in audit if pipelines is None or row["pipeline"] in names],
     )
@@ -113,7 +120,13 @@ def _by_pipeline(table: Any) -> dict[str, list[Row]]:
     return grouped
 
 
-def _pipeline(catalog: Catalog, name: str, found: Mapping[str, list[Row]], saved: Mapping[str, int]) -> PipelineData:
+def _pipeline(
+    catalog: Catalog,
+    name: str,
+    found: Mapping[str, list[Row]],
+    saved: Mapping[str, int],
+    storage: Sequence[Row],
+) -> PipelineData:
     heads = {head.checkpoint_id: head for head in catalog.pipeline(name).list()}
     shown = {row["checkpoint_id"] for row in found["checkpoints"][-NEWEST:]}
     times = {row["checkpoint_id"]: _moment(row["created_at"]) for row in found["checkpoints"]}
@@ -181,7 +194,7 @@ def _pipeline(catalog: Catalog, name: str, found: Mapping[str, list[Row]], saved
         events=sorted(
             (event for event in _events(checkpoints, found) if event["time"]), key=lambda event: event["time"]
         ),
-        storage=[{"standing": row["standing"], "bytes": row["bytes"]} for row in found["storage"]],
+        storage=storage,
         notes=notes,
     )
 
@@ -228,6 +241,17 @@ def _recovery(row: Row, steps: Iterable[Row]) -> Row:
         "owner": row["owner"] or "",
         "why": "; ".join(reasons),
     }
+
+
+def _storage(usage: PipelineUsage) -> list[Row]:
+    """What is live without being pinned, what is pinned, what can be given back, what is being saved or was left behind."""
+    sizes = {
+        "live": usage.live_bytes - usage.pinned_bytes,
+        "pinned": usage.pinned_bytes,
+        "reclaimable": usage.reclaimable_bytes,
+        "staged": usage.staged_bytes,
+    }
+    return [{"standing": standing, "bytes": size} for standing, size in sizes.items() if size]
 
 
 def _audit_row(entry: Any) -> Row:

@@ -13,13 +13,23 @@ QUERIES = {
         LEFT JOIN writers AS w ON w.pipeline = c.pipeline AND w.generation = c.generation
         WHERE TRUE {chosen}
         ORDER BY c.pipeline, c.checkpoint_id""",
+    # Before compression: that is told by a column beside the state, which is not read.
     "sizes": """
-        SELECT
-          c.pipeline, c.checkpoint_id,
-          CASE WHEN c.table_name = 'operator_deltas' THEN 'delta' ELSE 'full' END AS form, SUM(c.raw_bytes) AS bytes
-        FROM storage_usage AS c
-        WHERE c.standing IN ('live', 'pinned') {chosen}
-        GROUP BY c.pipeline, c.checkpoint_id, CASE WHEN c.table_name = 'operator_deltas' THEN 'delta' ELSE 'full' END
+        SELECT c.pipeline, c.checkpoint_id, 'full' AS form, SUM(c.raw_length) AS bytes
+        FROM operator_snapshots AS c
+        JOIN manifest_parts AS p
+          ON p.pipeline = c.pipeline AND p.checkpoint_id = c.checkpoint_id AND p.attempt_id = c.attempt_id
+          AND p.part_id = c.part_id
+        WHERE p.table_name = 'operator_snapshots' AND c.chunk >= 0 {chosen}
+        GROUP BY c.pipeline, c.checkpoint_id
+        UNION ALL
+        SELECT c.pipeline, c.checkpoint_id, 'delta' AS form, SUM(c.raw_length) AS bytes
+        FROM operator_deltas AS c
+        JOIN manifest_parts AS p
+          ON p.pipeline = c.pipeline AND p.checkpoint_id = c.checkpoint_id AND p.attempt_id = c.attempt_id
+          AND p.part_id = c.part_id
+        WHERE p.table_name = 'operator_deltas' AND c.chunk >= 0 {chosen}
+        GROUP BY c.pipeline, c.checkpoint_id
         UNION ALL
         SELECT c.pipeline, c.checkpoint_id, 'inline' AS form, SUM(c.raw_bytes) AS bytes
         FROM state_usage AS c
@@ -57,12 +67,6 @@ QUERIES = {
         FROM retention AS c
         WHERE TRUE {chosen}
         ORDER BY c.pipeline, c.ordinal""",
-    "storage": """
-        SELECT c.pipeline, c.standing, SUM(c.raw_bytes) AS bytes
-        FROM storage_usage AS c
-        WHERE TRUE {chosen}
-        GROUP BY c.pipeline, c.standing
-        ORDER BY c.pipeline, c.standing""",
 }
 """By the name of what they bring. `{chosen}` is where the pipelines are narrowed down."""
 

@@ -41,8 +41,11 @@ def test_checkpoints_sinks_and_recoveries_are_told_as_they_are(catalog: ld.Catal
 def test_storage_tells_what_is_live_pinned_and_to_be_given_back(catalog: ld.Catalog) -> None:
     data = {pipeline.name: pipeline for pipeline in gather(catalog, ["orders", "changing", "forked"]).pipelines}
     storage = {row["standing"]: row["bytes"] for row in data["orders"].storage}
-    # Of 1 and 4, which are retired, 4 stores only what 3 does not have.
-    assert storage == {"live": 300_002, "pinned": 200_002, "retired": 100_002 + 137_858, "uncommitted": 100_000}
+    (told,) = [found for found in catalog.usage().pipelines if found.pipeline == "orders"]
+    # 1 and 4 are retired, 2 is pinned.
+    assert set(storage) == {"live", "pinned", "reclaimable"}
+    assert storage["live"] + storage["pinned"] == told.live_bytes
+    assert (storage["pinned"], storage["reclaimable"]) == (told.pinned_bytes, told.reclaimable_bytes)
     sizes = {(row["id"], row["form"]): row["bytes"] for row in data["changing"].sizes}
     assert sizes == {(8, "full"): 50_000, (9, "delta"): 2048}
     assert [(row["id"], row["needs"], row["needed"]) for row in data["changing"].checkpoints] == [

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 HEAVY = ("pyspark", "delta", "deltalake", "pyarrow", "pandas", "numpy", "typer", "rich", "hypothesis", "pytest")
 
@@ -19,6 +20,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_the_package_and_its_core_work_without_spark_and_java() -> None:
     code = """
 import sys
+from importlib import metadata
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("pyspark", "delta", "py4j"):
@@ -66,3 +68,9 @@ def test_versions_agree() -> None:
     import laminar_delta
 
     assert laminar_delta.__version__ == importlib.metadata.version("laminar-delta")
+
+
+def test_installing_it_never_brings_another_spark() -> None:
+    needed = [line for line in metadata.requires("laminar-delta") or [] if "extra ==" not in line]
+    assert needed
+    assert not [line for line in needed if "spark" in line.lower()]

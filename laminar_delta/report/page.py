@@ -23,7 +23,8 @@ from laminar_delta.report.markup import bytes_text, cell, link_target, text
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
-    from laminar_delta.report.data import ReportData, Row
+    from laminar_delta.report.data import ReportData
+    from laminar_delta.report.rows import Row
 
 _OVERVIEW = {
     "latest": "latest",

@@ -13,6 +13,12 @@ QUERIES = {
         LEFT JOIN writers AS w ON w.pipeline = c.pipeline AND w.generation = c.generation
         WHERE TRUE {chosen}
         ORDER BY c.pipeline, c.checkpoint_id""",
+    "heads": """
+        SELECT
+          c.pipeline, c.checkpoint_id, c.epoch, c.timestamp_ms, c.attempt_id, c.generation, c.parent_id,
+          c.state_checkpoint_id, c.state_pipeline, c.state_needs
+        FROM manifests AS c
+        WHERE TRUE {chosen}""",
     # Before compression: that is told by a column beside the state, which is not read.
     "sizes": """
         SELECT c.pipeline, c.checkpoint_id, 'full' AS form, SUM(c.raw_length) AS bytes

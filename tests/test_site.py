@@ -6,11 +6,15 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import laminar_delta as ld
 from tests.support.histories import add_delta, fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -108,3 +112,15 @@ def test_a_question_of_the_cookbook_has_its_answer(number: str, catalog: ld.Cata
         assert [row["checkpoint_id"] for row in rows] == [1, 4]
     if number == "15":
         assert {row["state_pipeline"] for row in rows} == {"orders"}
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_spark_answers_the_cookbook_alike(catalog: ld.Catalog, spark: "SparkSession") -> None:
+    from laminar_delta.engine.spark import SparkEngine
+
+    there = ld.Catalog(SparkEngine(catalog.engine.location, spark=spark))
+    for number, query in QUESTIONS.items():
+        here, answer = catalog.sql(query), there.sql(query)
+        assert answer.schema == here.schema, number
+        assert answer.to_pylist() == here.to_pylist(), number

@@ -1,6 +1,7 @@
 """What a report tells is what the Python API says."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from laminar_delta.report import data as reported
 from laminar_delta.report.charts import drawn
 from laminar_delta.report.data import gather
 from tests.support.reported import ATTACKS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_checkpoints_sinks_and_recoveries_are_told_as_they_are(catalog: ld.Catalog) -> None:
@@ -131,3 +135,16 @@ def test_without_the_extra_it_says_what_to_install(
     assert list(tmp_path.iterdir()) == []
     # What notebooks show of objects needs neither.
     assert "orders" in catalog._repr_html_()
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_spark_tells_the_same(catalog: ld.Catalog, spark: "SparkSession") -> None:
+    from laminar_delta.engine.spark import SparkEngine
+
+    there = ld.Catalog(SparkEngine(catalog.engine.location, spark=spark))
+    here, answer = gather(catalog), gather(there)
+    assert [pipeline.name for pipeline in answer.pipelines] == [pipeline.name for pipeline in here.pipelines]
+    for pipeline, other in zip(here.pipelines, answer.pipelines, strict=True):
+        assert other == pipeline
+    assert [row["operation"] for row in answer.audit] == [row["operation"] for row in here.audit]

@@ -79,6 +79,24 @@ def test_what_a_pipeline_waits_for_is_in_the_overview(catalog: ld.Catalog) -> No
     assert (summary["outcome"], summary["waiting"], summary["delivered"]) == ("abandoned", f"{name}: Failed", None)
 
 
+def test_a_checkpoint_is_worth_what_its_sinks_say(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    with catalog.writer("orders") as writer:
+        for number in range(1, 5):
+            with writer.checkpoint() as cp:
+                for sink in ("a", "b")[: number - 1]:
+                    cp.sink(sink)
+        writer.sink_committed(2, "a")
+        writer.sink_committed(3, "a")
+        writer.sink_committed(4, "a")
+        writer.sink_failed(4, "b", "full")
+    data = gather(catalog).pipelines[0]
+    assert [row["outcome"] for row in data.checkpoints] == ["delivered", "delivered", "pending", "failed"]
+    summary = data.summary()
+    assert (summary["outcome"], summary["waiting"], summary["delivered"]) == ("failed", "b: Failed", 2)
+    assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 2
+
+
 def test_long_histories_are_cut_and_say_so(catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reported, "NEWEST", 2)
     monkeypatch.setattr(reported, "SERIES", 1)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
 from laminar_delta.catalog.coordinator import Coordinator
-from laminar_delta.catalog.healing import committed_row
+from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.sinks import SinkEpoch, Step, When
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from laminar_delta.catalog.builder import CheckpointBuilder
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.model.manifest import CheckpointManifest
 
@@ -214,7 +215,7 @@ class ForeachBatch:
             writer=writer,
             coordinator=coordinator,
             line=line,
-            tried=(line, batch_id) in earlier.values(),
+            tried=_was_tried(reading, line, batch_id, after=0 if head is None else head.checkpoint_id),
             head=head,
             previous=recovery.manifest,
             batch_id=batch_id,
@@ -328,6 +329,12 @@ class ForeachBatch:
         yield
         if self.observe is not None:
             self.observe(step, When.AFTER)
+
+
+def _was_tried(reading: Reading, line: Line, batch_id: int, *, after: int) -> bool:
+    """Whether a checkpoint of the batch was saved and then passed over."""
+    rows = [row for row in find_rows(reading, line.pipeline).rows if row["checkpoint_id"] > after]
+    return any(line_of(reading, row) == (line, batch_id) for row in rows)
 
 
 def _goes_on(run: _Run, query: RunningQuery, batch_id: int) -> bool:

@@ -24,7 +24,7 @@ from laminar_delta.errors import (
 )
 from laminar_delta.model import SinkCommitStatus
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener
-from tests.support.delivery import FileSink
+from tests.support.delivery import FileSink, ForgetfulSink
 from tests.support.faults import failing_appends, unanswered_appends, unheard_appends, unreadable
 
 Opener = Callable[[], ld.Catalog]
@@ -324,6 +324,53 @@ def test_epochs_only_go_up(catalog: ld.Catalog, coordinator: Coordinator, sinks:
     other = Coordinator(catalog.writer("orders"), sinks)
     other.resume()
     assert other.run(fill).epoch == 42
+
+
+def test_an_epoch_can_come_again_under_a_later_generation_where_the_caller_numbers_them(
+    catalog: ld.Catalog, sinks: list[FileSink]
+) -> None:
+    """As Spark's batches do: one that is tried again has the number it had, and a rewound query begins at a lower one."""
+    for wanted in ([3, 4], [4, 5], [1]):
+        coordinator = Coordinator(catalog.writer("orders"), sinks, reuse_epochs=True)
+        coordinator.resume()
+        for epoch in wanted:
+            write(sinks, f"{epoch}")
+            assert coordinator.run(fill, epoch=epoch).epoch == epoch
+        with pytest.raises(InvalidInputError, match="above"):
+            coordinator.run(fill, epoch=wanted[-1])
+    assert [head.epoch for head in catalog.pipeline("orders").list()] == [3, 4, 4, 5, 1]
+    assert sorted(sinks[0].output()) == ["1", "3", "4", "4", "5"]
+
+
+def test_a_sink_that_can_wait_does_when_one_failed_that_cannot(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """Shown now, its epoch would be shown again: the checkpoint is going to be passed over."""
+
+    class FailingOnce(ForgetfulSink):
+        fails = True
+
+        def commit(self, epoch: SinkEpoch) -> None:
+            if self.fails:
+                raise OSError("gone away")
+            super().commit(epoch)
+
+    waiting, failing = FileSink(tmp_path / "waiting"), FailingOnce(tmp_path / "failing")
+    coordinator = Coordinator(catalog.writer("orders"), [waiting, failing])
+    coordinator.resume()
+    for sink in (waiting, failing):
+        sink.write("a")
+    outcome = coordinator.run(fill)
+    assert outcome.statuses == {
+        "waiting": PENDING,
+        "failing": SinkCommitStatus.failed("sink 'failing' commit failed: gone away"),
+    }
+    assert catalog.pipeline("orders").get(1).sink_commit_statuses == outcome.statuses
+    assert waiting.output() == []
+    failing.fails = False
+    assert coordinator.resume().repeated == {}
+    for sink in (waiting, failing):
+        sink.write("a")
+    assert coordinator.run(fill).success
+    assert [waiting.output(), failing.output()] == [["a"], ["a"]]
 
 
 def test_nothing_runs_before_resume(catalog: ld.Catalog, sinks: list[FileSink]) -> None:

@@ -27,6 +27,21 @@ def test_the_demo_loses_and_repeats_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "catalog" / "manifests" / "_delta_log").is_dir()
 
 
+@pytest.mark.spark
+@pytest.mark.processes
+def test_the_streaming_demo_loses_and_repeats_nothing_and_goes_back(tmp_path: Path) -> None:
+    done = _run("demo", "--spark", "--directory", str(tmp_path / "kept"), "--files", "6")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("killed with SIGKILL") == 2
+    for told in (
+        "through 2 kills: 1500 events in, 1500 rows out",
+        "also after the rewind: 1500 events in, 1500 rows out",
+    ):
+        assert f"No gap, no repeat {told}" in done.stdout
+    for told in ("replayed-written", "replayed-delivered", "offsets_history", "Audit", "rewound to checkpoint"):
+        assert told in done.stdout
+
+
 def test_the_race_tells_winner_and_loser() -> None:
     done = _run("race", "--rounds", "5")
     assert done.returncode == 0, done.stderr

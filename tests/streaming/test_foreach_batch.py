@@ -17,10 +17,11 @@ from tests.support.streams import PIPELINE, FileFrameSink, Stream, quick
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from laminar_delta.streaming import Batch
+    from laminar_delta.streaming import Batch, FrameSink
 
 pytestmark = pytest.mark.spark
 
+Point = tuple[BatchStep | Step, When]
 FRESH, DELIVERED, REWRITTEN = Delivery.FRESH, Delivery.REPLAYED_DELIVERED, Delivery.REPLAYED_WRITTEN
 
 
@@ -59,33 +60,54 @@ def test_each_batch_is_a_checkpoint_and_runs_go_on_where_the_last_ended(stream: 
 def test_ended_at_any_point_a_batch_is_neither_repeated_nor_left_out(stream: Stream) -> None:
     """One query, ended at one point after another; each time its successor has only what is on the disk."""
 
-    def sinks() -> list[DeltaSink | FileFrameSink]:
-        return [stream.sink(), stream.sink("second"), FileFrameSink(stream.home / "files")]
+    def sinks() -> "list[FrameSink]":
+        return [stream.sink(), FileFrameSink(stream.home / "files")]
 
-    points: dict[tuple[BatchStep | Step, When], None] = {}
+    points: dict[Point, None] = {}
     stream.add(2)
     stream.run(sinks(), observe=lambda step, when: points.setdefault((step, when)))
-    assert {Step.PRE_COMMIT, Step.SAVE, Step.COMMIT, Step.RECORD, *BatchStep} <= {step for step, _ in points}
+    in_start = {step for step, _ in points} & {BatchStep.RESUME, Step.SETTLE, Step.ASK, Step.ABORT, Step.RECOVER}
+    in_batch = {step for step, _ in points} - in_start
+    assert in_batch == {*BatchStep, Step.PRE_COMMIT, Step.SAVE, Step.COMMIT, Step.RECORD} - {BatchStep.RESUME}
     expected = {
         (Step.SAVE, When.AFTER): REWRITTEN,
         (Step.COMMIT, When.BEFORE): REWRITTEN,
-        (Step.COMMIT, When.AFTER): REWRITTEN,
+        # The table has the batch, and the files are held: the successor has only to show them.
+        (Step.COMMIT, When.AFTER): DELIVERED,
         (Step.RECORD, When.BEFORE): DELIVERED,
         (Step.RECORD, When.AFTER): DELIVERED,
         (BatchStep.DELIVER, When.AFTER): DELIVERED,
     }
-    for point in points:
+    left: Point | None = None
+    for point in (point for point in points if point[0] in in_batch):
         stream.add(1)
-        assert stream.crash(point, sinks), point
-        after = stream.run(sinks())
-        assert [result.delivery for result in after] == [expected.get(point, FRESH)], point
-    for name in ("out", "second"):
-        stream.assert_each_once(name)
+        before = stream.crash(point, sinks(), batches_before=0 if left is None else 1)
+        if left is not None:
+            assert [result.delivery for result in before] == [expected.get(left, FRESH)], left
+        left = point
+        if point == (Step.SAVE, When.AFTER):
+            # What is left is as much as can be left: also a start that looks into it can end anywhere.
+            for other in (point for point in points if point[0] in in_start):
+                assert stream.crash(other, sinks()) == []
+    assert left is not None
+    assert [result.delivery for result in stream.run(sinks())] == [expected.get(left, FRESH)]
+    stream.assert_each_once()
     assert sorted(map(int, FileFrameSink(stream.home / "files").output())) == list(range(stream.made))
     orders = stream.catalog.pipeline(PIPELINE)
     recovered = orders.recover(dry_run=True)
     assert recovered.chosen_id is not None
     assert int(orders.state(recovered.chosen_id).read("total")) == sum(range(stream.made))
+
+
+def test_of_two_tables_the_one_that_has_the_batch_recognises_it(stream: Stream) -> None:
+    stream.add(1)
+    stream.crash((Step.COMMIT, When.AFTER), [stream.sink(), stream.sink("second")])
+    assert len(stream.output()) == stream.made
+    (again,) = stream.run([stream.sink(), stream.sink("second")])
+    assert again.delivery is REWRITTEN
+    assert again.sinks == {"out": Written.FOUND, "second": Written.WRITTEN}
+    for name in ("out", "second"):
+        stream.assert_each_once(name)
 
 
 def test_a_sink_that_fails_keeps_the_others_from_showing_the_batch_alone(stream: Stream) -> None:

@@ -120,8 +120,9 @@ def running_broker(home: Path) -> Iterator[Broker]:
             ]
         )
     )
-    classpath = ":".join(map(str, jars(BROKER)))
-    name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    classpath = f"{jars(BROKER)[0].parent}/*"
+    # The first byte keeps it from beginning with a dash, which the tool would take for an option.
+    name = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     with ExitStack() as stack:
         log = stack.enter_context((home / "broker.log").open("wb"))
         subprocess.run(

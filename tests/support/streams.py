@@ -105,20 +105,25 @@ class Stream:
         self.start(deliver).awaitTermination()
         return self.results[before:]
 
-    def crash(self, at: tuple[BatchStep | Step, When], sinks: Callable[[], Sequence[FrameSink]]) -> bool:
-        """Runs the query with fresh objects until it reaches a point; whether it did."""
+    def crash(
+        self, at: tuple[BatchStep | Step, When], sinks: Sequence[FrameSink], *, batches_before: int = 0
+    ) -> list[BatchResult]:
+        """Runs the query until it ends at a point; what became of the batches before."""
+        before, begun = len(self.results), 0
 
         def observe(step: BatchStep | Step, when: When) -> None:
-            if (step, when) == at:
+            nonlocal begun
+            begun += (step, when) == (BatchStep.DELIVER, When.BEFORE)
+            if (step, when) == at and begun > batches_before:
                 raise CrashError(f"{step} {when.value}")
 
         try:
-            self.run(sinks(), observe=observe)
+            self.run(sinks, observe=observe)
         except StreamingQueryException as error:
             if "CrashError" not in str(error):
                 raise
-            return True
-        return False
+            return self.results[before:]
+        raise AssertionError(f"{at} was not reached")
 
     def output(self, name: str = "out") -> list[int]:
         rows = self.spark.read.format("delta").load(str(self.home / name)).select("id").collect()

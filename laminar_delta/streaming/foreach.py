@@ -18,19 +18,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
 from laminar_delta.catalog.coordinator import Coordinator
-from laminar_delta.catalog.healing import committed_row, find_rows
-from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.errors import InvalidInputError, SessionStateError, StorageError
+from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError, StorageError
 from laminar_delta.interop.sparkdir.logs import connector_checkpoints
 from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
-from laminar_delta.streaming.lines import DOCUMENT, Head, Line, document, line_left, line_of
+from laminar_delta.streaming.lines import DOCUMENT, Head, document
 from laminar_delta.streaming.query import RunningQuery
+from laminar_delta.streaming.runs import Run, Starting
 from laminar_delta.streaming.sinks import FrameSink, LineSink
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
     from laminar_delta.catalog.builder import CheckpointBuilder
     from laminar_delta.catalog.catalog import Catalog
-    from laminar_delta.catalog.reading import Reading
-    from laminar_delta.catalog.writer import Writer
     from laminar_delta.model.manifest import CheckpointManifest
 
 _LOG = logging.getLogger(__name__)
@@ -94,22 +91,6 @@ def foreach_batch(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
-    """One start of a query, from its first batch on."""
-
-    query: RunningQuery
-    writer: Writer
-    coordinator: Coordinator
-    line: Line
-    tried: bool
-    """Whether an earlier run left something of the first batch."""
-    head: Head | None
-    previous: CheckpointManifest | None
-    batch_id: int
-    """The last batch it was given."""
-
-
-@dataclass(slots=True, kw_only=True)
 class ForeachBatch:
     """What Spark calls; made by `foreach_batch`. Belongs to one query at a time, which may be started again and again."""
 
@@ -125,7 +106,7 @@ class ForeachBatch:
     observe: Observe | None
     last: BatchResult | None = None
     """What became of the last batch."""
-    _run: _Run | None = field(default=None, repr=False)
+    _run: Run | None = field(default=None, repr=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Delivers a batch. What it raises ends the query; started again, the query gives the batch again.
@@ -139,7 +120,7 @@ class ForeachBatch:
         with self._step(BatchStep.DELIVER):
             query = RunningQuery.of(frame, self.checkpoint_location)
             run = self._run
-            if run is None or not _goes_on(run, query, batch_id):
+            if run is None or not run.goes_on(query, batch_id):
                 with self._step(BatchStep.RESUME):
                     run = self._start(query, frame, batch_id)
             self._run = None  # until it has succeeded: what failed is to be looked into again
@@ -166,7 +147,7 @@ class ForeachBatch:
     ) -> None:
         self.close()
 
-    def _start(self, query: RunningQuery, frame: DataFrame, batch_id: int) -> _Run:
+    def _start(self, query: RunningQuery, frame: DataFrame, batch_id: int) -> Run:
         self._check_free(query)
         writer = self.catalog.writer(
             self.pipeline,
@@ -174,54 +155,15 @@ class ForeachBatch:
             reason=f"query {query.query_id}" + (f", run {query.run_id}" if query.run_id else ""),
             state_policy=self.state_policy,
         )
-        reading = writer.reading
-        earlier: dict[SinkEpoch, tuple[Line, int]] = {}
-        for left in open_checkpoints(reading, self.pipeline):
-            found = line_of(reading, left.row)
-            if found is not None:
-                earlier |= {left.epoch_of(sink.name): found for sink in self.sinks}
-        for sink in self.sinks:
-            if isinstance(sink, LineSink):
-                sink.follow(frame.sparkSession, None, earlier)
         coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)
-        recovery = coordinator.resume(failed_sinks=self.failed_sinks).recovery
-        head, line = None, Line(pipeline=self.pipeline, query_id=query.query_id)
-        if recovery.chosen_id is not None:
-            row = committed_row(reading, self.pipeline, recovery.chosen_id)
-            head = Head.of(reading, row)
-            line = head.following(self.pipeline, query.query_id, batch_id)
-            left_line = line_left(reading, row)
-        else:
-            left_line = None
-            if batch_id > 0:
-                log_event(
-                    _LOG,
-                    logging.WARNING,
-                    Event.BATCHES_BEGIN_LATE,
-                    "pipeline %s begins at batch %d of query %s",
-                    self.pipeline,
-                    batch_id,
-                    query.query_id,
-                    pipeline=self.pipeline,
-                    batch_id=batch_id,
-                )
-        for sink in self.sinks:
-            if isinstance(sink, LineSink):
-                sink.follow(frame.sparkSession, line, earlier)
-                if left_line is not None and left_line != line:
-                    sink.close_line(left_line)
-        return _Run(
-            query=query,
-            writer=writer,
-            coordinator=coordinator,
-            line=line,
-            tried=_was_tried(reading, line, batch_id, after=0 if head is None else head.checkpoint_id),
-            head=head,
-            previous=recovery.manifest,
-            batch_id=batch_id,
-        )
+        starting = Starting(writer, coordinator, self.sinks, query, frame.sparkSession)
+        try:
+            return starting.run(batch_id, self.failed_sinks)
+        except LaminarDeltaError:
+            writer.close()
+            raise
 
-    def _deliver(self, run: _Run, frame: DataFrame, batch_id: int, clock: float) -> BatchResult:
+    def _deliver(self, run: Run, frame: DataFrame, batch_id: int, clock: float) -> BatchResult:
         if run.head is not None and run.head.is_batch(run.query.query_id, batch_id):
             found = {sink.name: Written.FOUND for sink in self.sinks}
             return self._result(run, batch_id, run.head.checkpoint_id, Delivery.REPLAYED_DELIVERED, found, clock)
@@ -252,7 +194,7 @@ class ForeachBatch:
         run.previous, run.batch_id, run.tried = filled[0], batch_id, False
         return self._result(run, batch_id, outcome.checkpoint_id, delivery, sinks, clock)
 
-    def _fill(self, run: _Run, frame: DataFrame, batch_id: int, checkpoint: CheckpointBuilder) -> None:
+    def _fill(self, run: Run, frame: DataFrame, batch_id: int, checkpoint: CheckpointBuilder) -> None:
         planned = run.query.planned(batch_id)
         state = None if run.head is None else self.catalog.pipeline(self.pipeline).state(run.head.checkpoint_id)
         batch = Batch(id=batch_id, checkpoint=checkpoint, spark=frame.sparkSession, previous=run.previous, state=state)
@@ -294,7 +236,7 @@ class ForeachBatch:
 
     def _result(
         self,
-        run: _Run,
+        run: Run,
         batch_id: int,
         checkpoint_id: int,
         delivery: Delivery,
@@ -329,15 +271,3 @@ class ForeachBatch:
         yield
         if self.observe is not None:
             self.observe(step, When.AFTER)
-
-
-def _was_tried(reading: Reading, line: Line, batch_id: int, *, after: int) -> bool:
-    """Whether a checkpoint of the batch was saved and then passed over."""
-    rows = [row for row in find_rows(reading, line.pipeline).rows if row["checkpoint_id"] > after]
-    return any(line_of(reading, row) == (line, batch_id) for row in rows)
-
-
-def _goes_on(run: _Run, query: RunningQuery, batch_id: int) -> bool:
-    """Whether a batch is the next one of a run that is under way."""
-    same = (run.query.query_id, run.query.run_id) == (query.query_id, query.run_id)
-    return same and batch_id == run.batch_id + 1

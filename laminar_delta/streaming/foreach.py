@@ -57,6 +57,7 @@ def foreach_batch(
     checkpoint_location: str | None = None,
     owner: str | None = None,
     failed_sinks: FailedSinks = FailedSinks.SKIP,
+    start_over: bool = False,
     state_policy: StatePolicy = DEFAULT_POLICY,
     on_result: Callable[[BatchResult], None] | None = None,
     observe: Observe | None = None,
@@ -72,6 +73,7 @@ def foreach_batch(
         checkpoint_location: The query's checkpoint directory. By default asked of Spark, which needs a classic session.
         owner: Who, for messages and the audit.
         failed_sinks: Whether a checkpoint may be gone on from that a sink failed to deliver.
+        start_over: Go on at the query's batch, without state, when there are checkpoints and none can be used.
         state_policy: How operator state is cut, and how long its chains may get.
         on_result: Told what became of each batch; the log says it too.
         observe: Told of each step.
@@ -84,6 +86,7 @@ def foreach_batch(
         checkpoint_location=checkpoint_location,
         owner=owner,
         failed_sinks=failed_sinks,
+        start_over=start_over,
         state_policy=state_policy,
         on_result=on_result,
         observe=observe,
@@ -101,6 +104,7 @@ class ForeachBatch:
     checkpoint_location: str | None
     owner: str | None
     failed_sinks: FailedSinks
+    start_over: bool
     state_policy: StatePolicy
     on_result: Callable[[BatchResult], None] | None
     observe: Observe | None
@@ -158,7 +162,7 @@ class ForeachBatch:
         coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)
         starting = Starting(writer, coordinator, self.sinks, query, frame.sparkSession)
         try:
-            return starting.run(batch_id, self.failed_sinks)
+            return starting.run(batch_id, self.failed_sinks, start_over=self.start_over)
         except LaminarDeltaError:
             writer.close()
             raise

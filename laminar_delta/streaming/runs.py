@@ -58,7 +58,7 @@ class Starting:
     query: RunningQuery
     spark: SparkSession
 
-    def run(self, batch_id: int, failed_sinks: FailedSinks) -> Run:
+    def run(self, batch_id: int, failed_sinks: FailedSinks, *, start_over: bool) -> Run:
         """Settles what was left, and says what the batch belongs to.
 
         Raises:
@@ -67,7 +67,7 @@ class Starting:
         reading, pipeline = self.writer.reading, self.writer.pipeline
         earlier = self._earlier_tries()
         self._tell_sinks(None, earlier)
-        recovery = self.coordinator.resume(failed_sinks=failed_sinks).recovery
+        recovery = self.coordinator.resume(failed_sinks=failed_sinks, start_over=start_over).recovery
         head, left, line = None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
         if recovery.chosen_id is not None:
             row = committed_row(reading, pipeline, recovery.chosen_id)

@@ -30,21 +30,10 @@ FRESH, DELIVERED, REWRITTEN = Delivery.FRESH, Delivery.REPLAYED_DELIVERED, Deliv
 def stream(request: pytest.FixtureRequest, tmp_path: Path, spark: "SparkSession") -> Stream:
     """By path the embedded engine commits, by name Spark does: the same tests."""
     if request.param == "by name":
-        return Stream(tmp_path, quick(spark), _by_name(spark))
-    return Stream(tmp_path, quick(spark), ld.open_catalog(str(tmp_path / "catalog")))
-
-
-def _by_name(spark: "SparkSession") -> ld.Catalog:
-    return ld.open_catalog(f"ckpt_{uuid4().hex}", engine="spark", spark=spark)
-
-
-def test_a_catalog_by_name_takes_a_batch_that_was_left_half_way(tmp_path: Path, spark: "SparkSession") -> None:
-    """What of this runs in CI where Spark commits; the rest with `make soak`."""
-    stream = Stream(tmp_path, quick(spark), _by_name(spark))
-    stream.add(1)
-    stream.crash((Step.SAVE, When.AFTER), [stream.sink()])
-    assert [result.delivery for result in stream.run()] == [REWRITTEN]
-    stream.assert_each_once()
+        catalog = ld.open_catalog(f"ckpt_{uuid4().hex}", engine="spark", spark=spark)
+    else:
+        catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    return Stream(tmp_path, quick(spark), catalog)
 
 
 def test_each_batch_is_a_checkpoint_and_runs_go_on_where_the_last_ended(stream: Stream) -> None:

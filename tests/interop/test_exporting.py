@@ -274,3 +274,15 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, catalog: ld.Catalog) ->
     with pytest.raises(InvalidInputError, match="no layout 'zip'"):
         interop.export_checkpoints(catalog, "p", tmp_path, layout="zip")
     assert not list(tmp_path.iterdir())
+
+
+def test_exports_and_looks_tell_how_far_they_are(tmp_path: Path, catalog: ld.Catalog) -> None:
+    with catalog.writer("p") as writer:
+        for number in (1, 2, 3):
+            writer.save(manifest(number))
+    told: list[tuple[int, int]] = []
+    interop.export_checkpoints(catalog, "p", tmp_path, progress=lambda *at: told.append(at))
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    told.clear()
+    interop.inspect_source(tmp_path, progress=lambda *at: told.append(at))
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]

@@ -73,19 +73,21 @@ def _measuring(spark: SparkSession, place: Path, partitions: int) -> dict[str, A
     plain = place / "plain"
     plain.mkdir()
     frame = _states(spark, partitions, PIECE)
-    files, _ = _measured(jvm, lambda: frame.mapInArrow(partial(_write_plain, str(plain)), DIGEST).collect())
+    files, _ = _measured("write", jvm, lambda: frame.mapInArrow(partial(_write_plain, str(plain)), DIGEST).collect())
     writer = catalog.writer("orders")
 
     def save() -> None:
         with writer.checkpoint() as cp:
             cp.state_frame(frame)
 
-    saved, save_grown = _measured(jvm, save)
+    saved, save_grown = _measured("save", jvm, save)
     read, _ = _measured(
-        jvm, lambda: _states(spark, partitions, 0).mapInArrow(partial(_read_plain, str(plain)), DIGEST).collect()
+        "read",
+        jvm,
+        lambda: _states(spark, partitions, 0).mapInArrow(partial(_read_plain, str(plain)), DIGEST).collect(),
     )
     by_executors: dict[int, str] = {}
-    loaded, load_grown = _measured(jvm, lambda: by_executors.update(_digests(orders.state(1).frame(spark))))
+    loaded, load_grown = _measured("load", jvm, lambda: by_executors.update(_digests(orders.state(1).frame(spark))))
     return {
         "mebibytes": partitions * PIECE,
         "seconds": {"write": files, "save": saved, "read": read, "load": loaded},
@@ -210,7 +212,7 @@ def _read_here(catalog: ld.Catalog, pipeline: str, partitions: range) -> dict[in
     return {number: xxh3_hex(state.read("agg", number)) for number in partitions}
 
 
-def _measured(jvm: int, call: Callable[[], object]) -> tuple[float, dict[str, int]]:
+def _measured(what: str, jvm: int, call: Callable[[], object]) -> tuple[float, dict[str, int]]:
     """Seconds, and by how many MiB the driver's Python and its JVM grew at most."""
     processes = {"python": os.getpid(), "jvm": jvm}
     base = {name: _resident(pid) for name, pid in processes.items()}
@@ -231,7 +233,10 @@ def _measured(jvm: int, call: Callable[[], object]) -> tuple[float, dict[str, in
         seconds = time.perf_counter() - start
         done.set()
         watcher.join()
-    return seconds, {name: (peak[name] - base[name]) // MIB for name in processes}
+    grown = {name: (peak[name] - base[name]) // MIB for name in processes}
+    # As it comes: a run on a busy machine takes long, and may be ended before the rest is known.
+    print(f"{what}: {seconds:.1f} s, driver grown by {grown} MiB", file=sys.stderr, flush=True)
+    return seconds, grown
 
 
 def _resident(pid: int) -> int:

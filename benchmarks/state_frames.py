@@ -52,7 +52,6 @@ def _job() -> dict[str, Any]:
             [sys.executable, "-m", "benchmarks.cluster_job", str(place), str(LARGE)],
             check=True,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             text=True,
         )
         said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

@@ -23,7 +23,7 @@ from laminar_delta.catalog.removal import removable, remove_retired
 from laminar_delta.catalog.steps import remove_steps
 from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, SESSION_STEPS
 from laminar_delta.catalog.validation import examine
-from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class MaintenanceReport:
     vacuumed: dict[str, int] = field(default_factory=dict)
     """Per table how many files were deleted."""
     put_off: dict[str, str] = field(default_factory=dict)
-    """Per table or pipeline what could not be done this time: others kept committing. Calling again does it."""
+    """Per table or pipeline what could not be done: others kept committing, and calling again does it; or, over Spark Connect, its
+    log cannot be shortened from here."""
     dry_run: bool = False
 
 
@@ -130,8 +131,14 @@ def maintain(
                 report.compacted[spec.name] = commits
         if not dry_run:
             tell(f"shortening the log: table {spec.name}")
-            engine.log_checkpoint(spec.name)
-            engine.clean_log(spec.name)
+            try:
+                engine.log_checkpoint(spec.name)
+                engine.clean_log(spec.name)
+            except InvalidInputError as error:
+                # Not everywhere can it be asked for: then it is the platform's, or the administrator's.
+                if error.code is not ErrorCode.UNSUPPORTED:
+                    raise
+                report.put_off[spec.name] = error.message
         if policy.vacuum:
             tell(f"deleting unused files: table {spec.name}")
             hours = None if policy.vacuum_after is None else int(policy.vacuum_after / dt.timedelta(hours=1))

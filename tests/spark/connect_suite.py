@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -13,6 +12,7 @@ import pytest
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.testing.conformance import EngineConformance
+from tests.support.configurations import LOCAL, settings
 from tests.support.harnesses import after_once
 from tests.support.spark_harness import SparkHarness
 
@@ -61,7 +61,7 @@ def connected(warehouse: Path) -> "Iterator[SparkSession]":
 
     builder = (
         SparkSession.builder.remote("local[2]")
-        .config("spark.jars.packages", f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}")
+        .config("spark.jars.packages", settings(LOCAL / "spark-defaults.conf")["spark.jars.packages"])
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.warehouse.dir", str(warehouse))

@@ -1,11 +1,14 @@
 """The engine over Spark Connect, against a server of its own: a process apart, because Connect takes over a whole process."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.configurations import LOCAL, settings
 
 CLIENT = """
 import sys
@@ -99,14 +102,74 @@ spark.stop()
 """
 
 
+CATALOG = """
+import sys
+import warnings
+
+from pyspark.sql import SparkSession
+
+import laminar_delta as ld
+from laminar_delta.errors import ErrorCode, FencedError, InvalidInputError
+
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.jars.packages", sys.argv[2])
+    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    .config("spark.sql.warehouse.dir", sys.argv[1])
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.memory", "2g")
+    .getOrCreate()
+)
+warnings.simplefilter("error")
+warnings.simplefilter("ignore", ResourceWarning)
+
+catalog = ld.open_catalog("spark_catalog.ckpt", spark=spark)
+first = catalog.writer("orders", owner="first")
+with first.checkpoint() as cp:
+    cp.source("kafka", {"orders-0": "1500"})
+    cp.state("agg", b"what it knew" * 5000)
+    cp.sink("warehouse")
+first.sink_committed(cp.id, "warehouse")
+then = {"manifests": catalog.engine.version("manifests")}
+
+second = catalog.writer("orders", owner="second")
+try:
+    with first.checkpoint() as late:
+        late.source("kafka", {"orders-0": "1600"})
+    raise AssertionError("a zombie committed")
+except FencedError as error:
+    assert "second" in str(error), error
+assert second.recover().chosen_id == cp.id
+with second.checkpoint() as following:
+    following.source("kafka", {"orders-0": "1700"})
+derived = second.rewind(cp.id, reason="test")
+second.close()
+
+orders = catalog.pipeline("orders")
+assert [head.checkpoint_id for head in orders.list()] == [cp.id, following.id, derived.checkpoint_id]
+assert orders.state(derived.checkpoint_id).read("agg") == b"what it knew" * 5000
+assert orders.validate(derived.checkpoint_id).valid
+(row,) = catalog.sql("SELECT checkpoint_id, derived_how FROM latest_checkpoints").to_pylist()
+assert row == {"checkpoint_id": derived.checkpoint_id, "derived_how": "rewind"}
+assert spark.sql("SELECT * FROM spark_catalog.ckpt.latest_checkpoints").count() == 1
+assert [head.checkpoint_id for head in catalog.as_of(versions=then).pipeline("orders").list()] == [cp.id]
+assert {entry.owner for entry in catalog.audit(pipeline="orders")} >= {"first", "second"}
+assert catalog.sql("SELECT * FROM progress_history").num_rows == 0
+report = catalog.maintain(ld.MaintenancePolicy(vacuum=False))
+assert "by itself" in report.put_off["manifests"], report
+catalog.close()
+spark.stop()
+"""
+
+
 @pytest.mark.spark
 @pytest.mark.processes
-def test_the_engine_over_connect(tmp_path: Path) -> None:
-    from importlib.metadata import version
-
-    package = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+@pytest.mark.parametrize("client", [CLIENT, pytest.param(CATALOG, marks=pytest.mark.soak)], ids=["engine", "catalog"])
+def test_over_connect(client: str, tmp_path: Path) -> None:
+    package = settings(LOCAL / "spark-defaults.conf")["spark.jars.packages"]
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, str(tmp_path / "warehouse"), package],
+        [sys.executable, "-c", client, str(tmp_path / "warehouse"), package],
         cwd=tmp_path,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
@@ -114,3 +177,33 @@ def test_the_engine_over_connect(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.soak
+def test_the_suite_over_connect_fails_where_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "connect.md").read_text()
+    told = set(re.findall(r"`(test_\w+(?:\[[^\]]+\])?)`", page))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "soak",
+        "-p",
+        "no:cacheprovider",
+        "tests/spark/connect_suite.py",
+    ]
+    done = subprocess.run(
+        [*command, "--tb=line", "-o", "faulthandler_timeout=3600"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = set(re.findall(r"^(?:FAILED|ERROR) \S+::(test_\w+(?:\[[^\]]+\])?)", done.stdout, re.MULTILINE))
+    assert re.search(r"\d+ passed", done.stdout), done.stdout[-4000:]
+    assert failed == told, done.stdout[-4000:]

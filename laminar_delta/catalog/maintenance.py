@@ -82,8 +82,8 @@ class MaintenanceReport:
     vacuumed: dict[str, int] = field(default_factory=dict)
     """Per table how many files were deleted."""
     put_off: dict[str, str] = field(default_factory=dict)
-    """Per table or pipeline what could not be done: others kept committing, and calling again does it; or, over Spark Connect, its
-    log cannot be shortened from here."""
+    """Per table or pipeline what could not be done: others kept committing, and calling again does it; or, over Spark
+    Connect, its log cannot be shortened from here."""
     dry_run: bool = False
 
 

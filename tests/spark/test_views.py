@@ -3,9 +3,12 @@
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.later import ensure
+from laminar_delta.catalog.tables import QUERY_PROGRESS
 from laminar_delta.catalog.views import VIEWS
 from laminar_delta.errors import InvalidInputError
 
@@ -40,5 +43,11 @@ def test_a_catalog_by_name_has_views_for_everyone(spark: "SparkSession") -> None
         assert secret not in told + str(spark.sql(f"SHOW TBLPROPERTIES {schema}.checkpoints").collect())
         with pytest.raises(InvalidInputError):
             catalog.sql(f"DROP VIEW {schema}.checkpoints")
+        # Without its table a view has no rows; with the table it is made anew over it.
+        assert spark.sql(f"SELECT * FROM {schema}.progress_history").count() == 0
+        assert ensure(catalog.engine, QUERY_PROGRESS)
+        rows = pa.Table.from_pylist([{"attempt_id": "a", "event": "progress"}], schema=QUERY_PROGRESS.schema)
+        catalog.engine.append(QUERY_PROGRESS.name, rows)
+        assert [row.event for row in spark.sql(f"SELECT * FROM {schema}.progress_history").collect()] == ["progress"]
     finally:
         spark.sql(f"DROP SCHEMA {schema} CASCADE")

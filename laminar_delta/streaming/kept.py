@@ -96,6 +96,10 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         has_later=any(number > batch for number in others.where),
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )
+    if "query_id" in document:
+        kept.notes.append(
+            "saved by foreach_batch, without state of Spark's own: a query that has some needs `captured_in`"
+        )
     _follow_edits(kept)
     _add_commit(kept, document, others)
     _add_batch_before(kept, document, others)

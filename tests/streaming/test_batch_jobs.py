@@ -10,20 +10,34 @@ import pytest
 
 import laminar_delta as ld
 from tests.support import batch_job
+from tests.support.configurations import CONF
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes]
 
 
 def _submit(home: Path, *arguments: str) -> int:
-    submit = Path(sys.executable).parent / "spark-submit"
+    """As people submit: with what `conf/cluster` says."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
     }
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": sys.executable}
-    command = [str(submit), "--master", "local[2]", *options, batch_job.__file__, str(home), *arguments]
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_SUBMIT": str(Path(sys.executable).parent / "spark-submit"),
+    }
+    command = [
+        str(CONF / "cluster" / "submit"),
+        "--master",
+        "local[2]",
+        *options,
+        batch_job.__file__,
+        str(home),
+        *arguments,
+    ]
     with (home / "submit.log").open("ab") as log:
         return subprocess.run(command, check=False, env=env, stdout=log, stderr=log).returncode
 

@@ -183,3 +183,37 @@ def test_a_checkpoint_that_no_query_made_is_none_to_restore(catalog: ld.Catalog,
         restore_spark_checkpoint(catalog, "orders", cp.id, tmp_path / "out")
     with pytest.raises(NotFoundError):
         capture_spark_checkpoint(catalog, "orders", tmp_path / "nothing")
+
+
+def test_batches_of_foreach_batch_are_restored_and_their_state_is_lent(
+    query: Path, catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    # As `foreach_batch` saves them: before Spark commits the batch, so without commit and state.
+    query_id = json.loads((query / "metadata").read_text())["id"]
+    with catalog.writer("orders") as writer:
+        for batch in range(4):
+            with writer.checkpoint(epoch=batch + 1) as cp:
+                told = {"query_id": query_id, "lineage": 0, "batch_id": batch}
+                logs = {f"sources/0/{batch}": (query / "sources/0" / str(batch)).read_text()}
+                offsets = (query / "offsets" / str(batch)).read_text()
+                cp.state("__spark__", json.dumps({**told, "offsets": offsets, **logs}).encode())
+    alone = restore_spark_checkpoint(catalog, "orders", 2, tmp_path / "alone")
+    assert (alone.batch_id, alone.is_new_query, alone.state_files) == (1, True, 0)
+    assert "captured_in" in alone.notes[0]
+    # The watermark that the commit would tell is the one the next batch was planned with.
+    assert (tmp_path / "alone/commits/1").read_text() == (query / "commits/1").read_text()
+    assert (tmp_path / "alone/offsets/0").read_text() == (query / "offsets/0").read_text()
+    assert {path.name for path in (tmp_path / "alone/sources/0").iterdir()} == {"0", "1"}
+    with pytest.raises(NotFoundError, match="Capture the query's directory"):
+        restore_spark_checkpoint(catalog, "orders", 2, tmp_path / "lent", captured_in="orders.spark")
+    capture_spark_checkpoint(catalog, "orders.spark", query)
+    with catalog.writer("orders") as writer:
+        derived = writer.rewind(2, reason="again")
+    lent = restore_spark_checkpoint(
+        catalog, "orders", derived.checkpoint_id, tmp_path / "lent", captured_in="orders.spark"
+    )
+    assert (lent.batch_id, lent.is_new_query, lent.notes) == (1, True, ())
+    assert lent.state_files > 0
+    newest = restore_spark_checkpoint(catalog, "orders", 4, tmp_path / "newest")
+    assert (newest.is_new_query, newest.query_id) == (False, query_id)
+    assert any("watermark after batch 3 is not kept" in note for note in newest.notes)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, flattened, parse_offsets
 from laminar_delta.interop.sparkdir.source import DOCUMENT, LISTING, SOURCES, STORE
 from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position
+from laminar_delta.streaming.documents import Others, batches_of, document_of, origin_of, query_and_batch
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
-    from laminar_delta.catalog.reading import Row
     from laminar_delta.catalog.state.checkpoint_state import CheckpointState
     from laminar_delta.model import CheckpointManifest
 
@@ -72,7 +72,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
     """
     found = catalog.pipeline(pipeline)
     manifest, state = found.get(checkpoint_id), found.state(checkpoint_id)
-    document = _document(state)
+    document = document_of(state)
     if document is None:
         raise NotFoundError(
             f"checkpoint {checkpoint_id} of pipeline {pipeline!r} is not of a micro-batch of Spark's",
@@ -80,9 +80,9 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
             found=sorted(state.inline()),
             next_step="Use `starting_options` to begin a query at its offsets.",
         )
-    origin = _origin(catalog, state.row)
-    query_id, batch = _query_and_batch(origin, document)
-    others = _Others(catalog, _batches_of(catalog, query_id, origin, batch))
+    origin = origin_of(catalog, state.row)
+    query_id, batch = query_and_batch(origin, document)
+    others = Others(catalog, batches_of(catalog, query_id, origin, batch))
     kept = KeptBatch(
         pipeline=pipeline,
         checkpoint_id=checkpoint_id,
@@ -132,97 +132,6 @@ def _made_from(kept: KeptBatch, document: Mapping[str, Any]) -> tuple[str, int] 
     return (kept.pipeline, lineage) if lineage else None
 
 
-def _document(state: CheckpointState) -> dict[str, Any] | None:
-    text = state.inline().get(DOCUMENT)
-    if text is None:
-        return None
-    try:
-        said = json.loads(text)
-        if not isinstance(said, dict) or not isinstance(said["offsets"], str):
-            raise TypeError("it has no entry of the offset log")
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptionError(f"what is kept of the batch's log entries cannot be read: {error}") from error
-    return said
-
-
-def _origin(catalog: Catalog, row: Row) -> Row:
-    """The row of the checkpoint that a derived one comes from, by however many steps."""
-    seen = set()
-    while row["external_id"] is None and row["derived_from_id"] is not None:
-        key = row["derived_from_pipeline"], row["derived_from_id"]
-        if key in seen:
-            break
-        seen.add(key)
-        where = col("pipeline").eq(key[0]) & col("checkpoint_id").eq(key[1])
-        rows = catalog.reading.rows(MANIFESTS, where=where)
-        if not rows:
-            break
-        row = rows[0]
-    return row
-
-
-def _query_and_batch(row: Row, document: Mapping[str, Any]) -> tuple[str | None, int]:
-    query, _, number = (row["external_id"] or "").rpartition("/")
-    if query and number.isdigit():
-        return query, int(number)
-    told = document.get("batch_id")
-    # A batch's epoch is its number and one.
-    return document.get("query_id"), int(told) if told is not None else row["epoch"] - 1
-
-
-def _batches_of(catalog: Catalog, query_id: str | None, around: Row, batch: int) -> dict[int, tuple[str, int]]:
-    """The other batches of a query in a pipeline, each with the pipeline and id of its checkpoint.
-
-    A query that was taken back has run some batches more than once. Of those before, the last run up to the checkpoint is
-    meant; of those after, the first one since.
-    """
-    if query_id is None:
-        return {}
-    columns = ["checkpoint_id", "external_id", "derived_from_id", "operators", "epoch"]
-    found: dict[int, int] = {}
-    for row in catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(around["pipeline"]), columns=columns):
-        number = row["checkpoint_id"]
-        if row["derived_from_id"] is not None or number == around["checkpoint_id"]:
-            continue
-        query, other = _query_and_batch(row, {} if row["external_id"] is not None else _told_inline(row))
-        is_before = other < batch
-        if query != query_id or is_before != (number < around["checkpoint_id"]):
-            continue
-        known = found.get(other)
-        if known is None or (number > known if is_before else number < known):
-            found[other] = number
-    return {other: (around["pipeline"], number) for other, number in found.items()}
-
-
-def _told_inline(row: Row) -> Mapping[str, Any]:
-    for entry in row["operators"]:
-        if entry["operator"] == DOCUMENT and entry["state"] is not None:
-            try:
-                said = json.loads(entry["state"])
-            except ValueError:
-                return {}
-            return said if isinstance(said, dict) else {}
-    return {}
-
-
-@dataclass(slots=True)
-class _Others:
-    """Other batches of the same query, read when they are asked for."""
-
-    catalog: Catalog
-    where: Mapping[int, tuple[str, int]]
-
-    def state(self, batch: int) -> CheckpointState | None:
-        if batch not in self.where:
-            return None
-        pipeline, number = self.where[batch]
-        return self.catalog.pipeline(pipeline).state(number)
-
-    def document(self, batch: int) -> dict[str, Any] | None:
-        state = self.state(batch)
-        return None if state is None else _document(state)
-
-
 def _has_store(state: CheckpointState) -> bool:
     return any(name == STORE or name.startswith(f"{STORE}/") for name in state.partitions())
 
@@ -259,7 +168,7 @@ def _follow_edits(kept: KeptBatch) -> None:
         kept.planned = parse_offsets(f"offsets/{kept.batch_id}", kept.offsets[kept.batch_id])
 
 
-def _add_commit(kept: KeptBatch, document: Mapping[str, Any], others: _Others) -> None:
+def _add_commit(kept: KeptBatch, document: Mapping[str, Any], others: Others) -> None:
     entry = document.get("commit")
     if entry is None:
         # The batch was saved before Spark committed it. What a commit tells is the watermark of the next batch.
@@ -276,7 +185,7 @@ def _add_commit(kept: KeptBatch, document: Mapping[str, Any], others: _Others) -
     kept.commits[kept.batch_id] = entry.encode()
 
 
-def _add_batch_before(kept: KeptBatch, document: Mapping[str, Any], others: _Others) -> None:
+def _add_batch_before(kept: KeptBatch, document: Mapping[str, Any], others: Others) -> None:
     """Spark wants the entry before the last one, though a committed batch is not run again."""
     number = kept.batch_id - 1
     if number < 0:
@@ -297,7 +206,7 @@ def _add_batch_before(kept: KeptBatch, document: Mapping[str, Any], others: _Oth
     kept.offsets[number] = kept.offsets[kept.batch_id]
 
 
-def _add_source_logs(kept: KeptBatch, others: _Others) -> None:
+def _add_source_logs(kept: KeptBatch, others: Others) -> None:
     """What the sources noted, back to an entry that holds all before it, or to the first.
 
     Raises:
@@ -310,14 +219,14 @@ def _add_source_logs(kept: KeptBatch, others: _Others) -> None:
             wanted[index] = last
     if not wanted:
         # Where a source of another kind began, if this is the batch that began.
-        kept.source_logs.update(_entries(_document(kept.state) or {}))
+        kept.source_logs.update(_entries(document_of(kept.state) or {}))
         return
     batches = [kept.batch_id, *sorted((batch for batch in others.where if batch < kept.batch_id), reverse=True)]
     document: Mapping[str, Any] = {}
     for batch in batches:
         state = kept.state if batch == kept.batch_id else others.state(batch)
         assert state is not None
-        document = _document(state) or {}
+        document = document_of(state) or {}
         entries = _entries(document)
         for index in wanted:
             entries.update(_whole_entries(state, index))

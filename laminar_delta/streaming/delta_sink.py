@@ -37,7 +37,17 @@ FIRST_LOOK, WIDER = 10, 20
 """How many commits of the history are looked at first, and how much further each time."""
 CLOSED = 2**62
 """The version that closes a line: above every batch."""
-_ABSENT = ("NOT_FOUND", "MISSING_DELTA_TABLE", "PATH_DOES_NOT_EXIST", "NOT_A_DELTA_TABLE", "NOT_EXIST")
+_ABSENT = frozenset(
+    {
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_PATH_DOES_NOT_EXIST",
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_TABLE_ONLY_OPERATION",
+        "PATH_NOT_FOUND",
+        "TABLE_OR_VIEW_NOT_FOUND",
+    }
+)
+"""What Spark says where there is no such table yet. A version or a file of the log that is missing is damage, not absence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,8 +261,7 @@ def _said(metadata: str | None) -> Mapping[str, Any]:
 
 
 def _is_absent(error: PySparkException) -> bool:
-    condition = error.getCondition() or ""
-    return any(word in condition for word in _ABSENT)
+    return (error.getCondition() or "").partition(".")[0] in _ABSENT
 
 
 def _first(error: Exception) -> str:

@@ -120,7 +120,7 @@ def test_a_sink_that_fails_keeps_the_others_from_showing_the_batch_alone(stream:
     files = FileFrameSink(stream.home / "files")
 
     def broken(frame: "DataFrame", batch: "Batch") -> "dict[str, DataFrame]":
-        return {"out": frame.selectExpr("id", "raise_error('no such luck') AS x"), "files": frame}
+        return {"out": frame.selectExpr("id", "CAST(raise_error('no such luck') AS STRING) AS x"), "files": frame}
 
     stream.add(1)
     with pytest.raises(StreamingQueryException, match="no such luck"):

@@ -70,4 +70,4 @@ lock: install  ## Resolve the exact versions anew
 	    --no-emit-index-url --no-header --upgrade --quiet -o requirements.lock
 
 clean:  ## Remove what make made, .venv/ included
-	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site artefacts .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

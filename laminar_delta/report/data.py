@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 NEWEST = 500
 """Checkpoints of a pipeline that are shown; the page says when there are more."""
+ALTOGETHER = 20_000
+"""Checkpoints of all pipelines that are shown, so that a page about thousands of them still opens."""
+FEWEST = 20
+"""Checkpoints that are shown of each pipeline all the same."""
 SERIES = 24
 """Partitions whose offsets are drawn; beyond that nobody could tell the lines apart."""
 COMMITS = 500
@@ -49,6 +53,10 @@ class PipelineData:
     recoveries: Sequence[Row] = ()
     events: Sequence[Row] = ()
     storage: Sequence[Row] = ()
+    total: int = 0
+    """How many checkpoints there are, shown or not."""
+    newest_delivered: int | None = None
+    """The newest of all that all its sinks have: where recovery goes back to."""
     notes: Sequence[str] = field(default_factory=list)
     """What was left out, in words."""
 
@@ -58,7 +66,6 @@ class PipelineData:
         open_sinks = {
             row["sink"]: row["status"] for row in self.sinks if row["id"] == latest.get("id") and not row["delivered"]
         }
-        resumable = [row["id"] for row in self.checkpoints if row["outcome"] == "delivered"]
         return {
             "pipeline": self.name,
             "latest": latest.get("id"),
@@ -66,8 +73,8 @@ class PipelineData:
             "time": latest.get("time"),
             "outcome": latest.get("outcome", "no checkpoint"),
             "waiting": ", ".join(f"{sink}: {status}" for sink, status in sorted(open_sinks.items())),
-            "delivered": resumable[-1] if resumable else None,
-            "checkpoints": len(self.checkpoints),
+            "delivered": self.newest_delivered,
+            "checkpoints": self.total,
             "pinned": sum(row["pinned"] for row in self.checkpoints),
             "bytes": sum(row["bytes"] for row in self.storage),
             "recoveries": len(self.recoveries),
@@ -96,12 +103,15 @@ def gather(catalog: Catalog, pipelines: Sequence[str] | None = None) -> ReportDa
     # A catalog as it was takes no room of its own.
     usage = () if catalog.versions else catalog.usage().pipelines
     storage = {found.pipeline: storage_rows(found) for found in usage}
+    newest = min(NEWEST, max(FEWEST, ALTOGETHER // max(1, len(names))))
     saved = {row["attempt"]: row["at_ms"] for row in audit if (row["table"], row["operation"]) == ("manifests", "save")}
     return ReportData(
         location=catalog.engine.location,
         made_at=moment_text(dt.datetime.now(dt.timezone.utc)) or "",
         pipelines=[
-            _pipeline(name, {key: rows.get(name, []) for key, rows in found.items()}, saved, storage.get(name, []))
+            _pipeline(
+                name, {key: rows.get(name, []) for key, rows in found.items()}, saved, storage.get(name, []), newest
+            )
             for name in names
         ],
         audit=[row for row in audit if pipelines is None or row["pipeline"] in names],
@@ -132,11 +142,13 @@ def _pipeline(
     found: Mapping[str, list[Row]],
     saved: Mapping[str, int],
     storage: Sequence[Row],
+    newest: int,
 ) -> PipelineData:
     heads = {row["checkpoint_id"]: CheckpointHead(**row) for row in found["heads"]}
-    shown = {row["checkpoint_id"] for row in found["checkpoints"][-NEWEST:]}
+    shown = {row["checkpoint_id"] for row in found["checkpoints"][-newest:]}
+    found = {**found, **{key: found[key][-newest:] for key in ("recoveries", "writers", "decisions")}}
     times = {row["checkpoint_id"]: moment_text(row["created_at"]) for row in found["checkpoints"]}
-    sinks = [
+    all_sinks = [
         {
             "id": row["checkpoint_id"],
             "sink": row["sink"],
@@ -146,10 +158,9 @@ def _pipeline(
             "error": row["error"] or "",
         }
         for row in found["sinks"]
-        if row["checkpoint_id"] in shown
     ]
     statuses: dict[int, set[str]] = defaultdict(set)
-    for sink in sinks:
+    for sink in all_sinks:
         statuses[sink["id"]].add(sink["status"])
     checkpoints = [
         {
@@ -170,6 +181,11 @@ def _pipeline(
         for row in found["checkpoints"]
         if row["checkpoint_id"] in shown
     ]
+    delivered = [
+        row["checkpoint_id"]
+        for row in found["checkpoints"]
+        if outcome(row, statuses[row["checkpoint_id"]]) == "delivered"
+    ]
     series = sorted({series_name(row) for row in found["offsets"]})
     notes = []
     if len(found["checkpoints"]) > len(shown):
@@ -185,7 +201,7 @@ def _pipeline(
             for row in found["sizes"]
             if row["checkpoint_id"] in shown
         ],
-        sinks=sinks,
+        sinks=[sink for sink in all_sinks if sink["id"] in shown],
         offsets=[
             {
                 "id": row["checkpoint_id"],
@@ -201,5 +217,7 @@ def _pipeline(
             (event for event in event_rows(checkpoints, found) if event["time"]), key=lambda event: event["time"]
         ),
         storage=storage,
+        total=len(found["checkpoints"]),
+        newest_delivered=delivered[-1] if delivered else None,
         notes=notes,
     )

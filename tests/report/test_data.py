@@ -79,7 +79,7 @@ def test_what_a_pipeline_waits_for_is_in_the_overview(catalog: ld.Catalog) -> No
     assert (summary["outcome"], summary["waiting"], summary["delivered"]) == ("abandoned", f"{name}: Failed", None)
 
 
-def test_a_checkpoint_is_worth_what_its_sinks_say(tmp_path: Path) -> None:
+def test_a_checkpoint_is_worth_what_its_sinks_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = ld.open_catalog(str(tmp_path / "catalog"))
     with catalog.writer("orders") as writer:
         for number in range(1, 5):
@@ -95,6 +95,12 @@ def test_a_checkpoint_is_worth_what_its_sinks_say(tmp_path: Path) -> None:
     summary = data.summary()
     assert (summary["outcome"], summary["waiting"], summary["delivered"]) == ("failed", "b: Failed", 2)
     assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 2
+    # Of many pipelines less is shown of each, and the answers stay the same.
+    monkeypatch.setattr(reported, "ALTOGETHER", 1)
+    monkeypatch.setattr(reported, "FEWEST", 1)
+    cut = gather(catalog).pipelines[0]
+    assert [row["id"] for row in cut.checkpoints] == [4]
+    assert cut.summary() == summary
 
 
 def test_long_histories_are_cut_and_say_so(catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from laminar_delta.engine.spark.session import OwnSessions
 from laminar_delta.testing.conformance.answers import Answers
 from laminar_delta.testing.conformance.fences import Fences
 from laminar_delta.testing.conformance.races import Races
+from laminar_delta.testing.conformance.sizes import Sizes
 from laminar_delta.testing.conformance.versions import Versions
 from tests.support.spark_harness import SparkHarness
 
@@ -31,8 +32,8 @@ class NamedHarness(SparkHarness):
 
 @pytest.mark.spark
 @pytest.mark.soak  # the suite itself runs in CI by path; this is the same again by name
-class TestByName(Fences, Answers, Races, Versions):
-    """The parts of the suite in which finding one's own commit matters."""
+class TestByName(Fences, Answers, Races, Versions, Sizes):
+    """The parts of the suite in which finding one's own commit matters, or what only Spark can tell."""
 
     rounds = 2
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.tables import FORMAT_PROPERTY, FORMAT_VERSION, MANIFESTS
 from laminar_delta.errors import FormatError
+from laminar_delta.masking import masked
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -39,7 +40,7 @@ def format_of(engine: Engine) -> int:
         return int(text)
     except ValueError as error:
         raise FormatError(
-            f"the catalog at {engine.location!r} says its format is {text!r}",
+            f"the catalog at {masked(engine.location)!r} says its format is {text!r}",
             expected="a whole number",
             found=text,
             next_step=f"Set {FORMAT_PROPERTY} of its tables to what it was.",
@@ -51,7 +52,7 @@ def check_format(engine: Engine) -> None:
     found = format_of(engine)
     if found != FORMAT_VERSION:
         raise FormatError(
-            f"the catalog at {engine.location!r} has format {found}, this version reads {FORMAT_VERSION}",
+            f"the catalog at {masked(engine.location)!r} has format {found}, this version reads {FORMAT_VERSION}",
             expected=FORMAT_VERSION,
             found=found,
             next_step="Use a laminar_delta that knows this format."
@@ -71,7 +72,7 @@ def plan_upgrade(engine: Engine) -> UpgradePlan:
     missing = [step for step in steps if step not in STEPS]
     if found > FORMAT_VERSION or missing:
         raise FormatError(
-            f"the catalog at {engine.location!r} has format {found}: no way leads from there to {FORMAT_VERSION}",
+            f"the catalog at {masked(engine.location)!r} has format {found}: no way leads from there to {FORMAT_VERSION}",
             expected=FORMAT_VERSION,
             found=found,
             next_step="Install a newer laminar_delta: formats never go back."

@@ -13,6 +13,7 @@ from laminar_delta.catalog.tables import ENGINE_PROPERTY, MANIFESTS, TABLES
 from laminar_delta.engine import open_engine
 from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.logs import Event, log_event
+from laminar_delta.masking import masked
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -81,8 +82,8 @@ def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool =
 def _check_there(engine: Engine) -> None:
     if not engine.exists(MANIFESTS.name):
         raise NotFoundError(
-            f"there is no catalog at {engine.location!r}",
-            expected=engine.location,
+            f"there is no catalog at {masked(engine.location)!r}",
+            expected=masked(engine.location),
             next_step="Check the location, or let it be made.",
         )
 
@@ -108,7 +109,7 @@ def _check_unused(engine: Engine) -> None:
     for spec in TABLES:
         if spec is not MANIFESTS and engine.exists(spec.name) and engine.version(spec.name) > 0:
             raise StorageError(
-                f"the catalog at {engine.location!r} has no table {MANIFESTS.name!r}, but {spec.name!r} was written to",
+                f"the catalog at {masked(engine.location)!r} has no table {MANIFESTS.name!r}, but {spec.name!r} was written to",
                 expected=MANIFESTS.name,
                 found=spec.name,
                 next_step="Bring the table back from a backup: it holds the checkpoints. Nothing was made in its place.",
@@ -126,14 +127,14 @@ def check_engine(engine: Engine) -> None:
     owner = stored.get(ENGINE_PROPERTY)
     if owner != engine.name:
         raise ConflictError(
-            f"the catalog at {engine.location!r} is committed by the {owner} engine, not by {engine.name}",
+            f"the catalog at {masked(engine.location)!r} is committed by the {owner} engine, not by {engine.name}",
             expected=engine.name,
             found=owner,
             next_step=f"Open it with engine={owner!r}: two engines committing to one catalog can lose commits.",
         )
     if _FORBIDDEN_PROPERTY in stored:
         raise FormatError(
-            f"{_FORBIDDEN_PROPERTY} is set on the catalog at {engine.location!r}: it lets fences expire",
+            f"{_FORBIDDEN_PROPERTY} is set on the catalog at {masked(engine.location)!r}: it lets fences expire",
             expected="unset",
             found=stored[_FORBIDDEN_PROPERTY],
             next_step="Unset that property, and make sure that no writer of an older generation still runs.",

@@ -199,7 +199,10 @@ def report(
     """
     catalog = call.catalog()
     # By name and late: what draws it is an extra, and takes its time to import.
-    import_module("laminar_delta.report").write_report(catalog, output, pipelines=pipeline or None)
+    with call.out.steps() as tell:
+        if tell is not None:
+            tell(f"Writing {output}")
+        import_module("laminar_delta.report").write_report(catalog, output, pipelines=pipeline or None)
     names = pipeline or catalog.pipelines()
     call.out.json({"path": str(output), "pipelines": names, "size_bytes": output.stat().st_size})
     call.out.line(f"Wrote {output}: {len(names)} pipelines, {output.stat().st_size} bytes.")

@@ -82,6 +82,40 @@ def test_a_secret_is_printed_nowhere(run: Run, more: list[str], monkeypatch: pyt
     assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("retry_timeout", "1s"), ("timeout", SECRET), ("aws_allow_http", SECRET)]
+)
+def test_a_real_store_that_quotes_what_it_was_given_gives_nothing_away(run: Run, option: str, value: str) -> None:
+    """An object store that does not answer, or cannot make sense of an option."""
+    options = {
+        "aws_access_key_id": "AKIASECRETID",
+        "aws_secret_access_key": SECRET,
+        "aws_endpoint_url": "http://127.0.0.1:9",
+        "aws_region": "eu",
+        "aws_allow_http": "true",
+        "max_retries": "0",
+        option: value,
+    }
+    given = [word for name, text in options.items() for word in ("--storage-option", f"{name}={text}")]
+    done = run("ls", "--catalog", "s3://bucket/catalog", *given, "--debug", "--log-level", "debug")
+    assert done.returncode == 6
+    assert "Traceback" in done.stderr
+    for secret in (SECRET, "AKIASECRETID"):
+        assert secret not in done.stdout + done.stderr
+
+
+def test_a_location_with_credentials_is_named_without_them(tmp_path: Path) -> None:
+    """Also by the library, to whoever catches the error."""
+    import laminar_delta as ld
+    from laminar_delta.engine.memory import MemoryEngine
+
+    place = f"nosuch://me:{SECRET}@bucket"
+    with pytest.raises(ld.NotFoundError, match=r"nosuch://\*\*\*@bucket") as caught:
+        ld.open_catalog(place, engine="memory", create=False)
+    assert SECRET not in repr(caught.value) + repr(vars(caught.value))
+    assert SECRET not in repr(ld.Catalog(MemoryEngine(place)))
+
+
 def test_a_storage_option_that_is_no_pair_is_refused_without_showing_it(run: Run) -> None:
     done = run("ls", "--catalog", "x", "--storage-option", SECRET)
     assert done.returncode == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,6 +70,10 @@ build(app, FAMILIES)
 def main() -> None:
     """Runs the command line, in a process of its own. Tests call `app`."""
     own_process()
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal has no letters for is shown all the same, and is no error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 

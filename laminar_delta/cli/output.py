@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,18 +47,17 @@ class Output:
     def json(self, document: Mapping[str, object]) -> None:
         """The answer for programs, when that is what was asked for; nothing otherwise."""
         if self.as_json:
-            typer.echo(self.mask(json.dumps(plain(document), ensure_ascii=False, indent=2)))
+            # In a terminal or pipe that is not UTF-8 escapes say the same.
+            escaped = not (sys.stdout.encoding or "").lower().startswith("utf")
+            typer.echo(self.mask(json.dumps(plain(document), ensure_ascii=escaped, indent=2)))
 
     @property
     def console(self) -> Console:
         """Where text for people goes; nowhere when the answer is JSON."""
         from rich.console import Console
 
-        width = None if sys.stdout.isatty() else _PIPED_WIDTH
-        found = Console(quiet=self.as_json, highlight=False, soft_wrap=False)
-        if width is not None and "COLUMNS" not in found._environ:
-            found.width = width
-        return found
+        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+        return Console(quiet=self.as_json, highlight=False, width=width)
 
     def line(self, text: str, *, style: str | None = None) -> None:
         """A line of text, taken as it is."""

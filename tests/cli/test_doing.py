@@ -195,3 +195,21 @@ def test_the_script_itself_ends_with_the_code_and_prints_no_traceback(place: Pat
     traced = start("show", ORDERS, "99", "--debug")
     assert (traced.returncode, "Traceback" in traced.stderr) == (3, True)
     assert start("show").returncode == 2
+
+
+@pytest.mark.processes
+def test_a_terminal_without_the_letters_shows_names_all_the_same(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    with catalog.writer("größe→", owner="job") as writer, writer.checkpoint():
+        pass
+    environment = {**os.environ, "LAMINAR_DELTA_CATALOG": str(tmp_path / "catalog"), "PYTHONIOENCODING": "ascii"}
+    for more, shown in ((["--json"], '"gr\\u00f6\\u00dfe\\u2192"'), ([], "gr\\xf6\\xdfe\\u2192")):
+        done = subprocess.run(
+            [sys.executable, "-m", "laminar_delta.cli.main", "ls", *more],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        assert shown in done.stdout
+        assert done.stderr == ""

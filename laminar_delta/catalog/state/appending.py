@@ -5,6 +5,8 @@ Where the engine can write ahead, all parts of a table become one commit; otherw
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,10 @@ from laminar_delta.catalog.tables import BY_NAME
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
+
+
+WRITERS = 2
+"""Parts written at a time: one is being copied to the disk's cache while the other waits for the disk."""
 
 
 class StateAppender:
@@ -28,8 +34,9 @@ class StateAppender:
         self._sizes: dict[str, int] = {}
         self._ahead: dict[str, list[PartAhead]] = {}
         self._parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt in attempts}
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="laminar-state")
-        self._writing: Future[None] | None = None
+        self._beside = ThreadPoolExecutor(WRITERS, thread_name_prefix="laminar-state")
+        self._writing: deque[Future[None]] = deque()
+        self._staging = threading.Lock()
 
     def add(self, table: str, row: Row) -> None:
         """Takes a row, and hands a part over when there is enough for one."""
@@ -37,15 +44,15 @@ class StateAppender:
             # Only now: so there is always something left to commit the parts before with.
             rows = self._waiting.pop(table)
             self._sizes[table] = 0
-            # The part before must have been written by now, so that two are in memory at most.
-            self._wait()
-            self._writing = self._beside.submit(self._write, table, rows)
+            # So many parts are in memory at most, and the one that is being cut.
+            self._wait(WRITERS - 1)
+            self._writing.append(self._beside.submit(self._write, table, rows))
         self._waiting.setdefault(table, []).append(row)
         self._sizes[table] = self._sizes.get(table, 0) + len(row["data"]) + len(row["names"])
 
     def finish(self) -> dict[str, list[Part]]:
         """Writes the rest; the parts of each attempt."""
-        self._wait()
+        self._wait(0)
         for table in sorted(self._waiting):
             self._stage(table, self._waiting.pop(table))
         return self._parts
@@ -55,18 +62,20 @@ class StateAppender:
         if ahead is None:
             self._stage(table, rows)
         else:
-            self._ahead.setdefault(table, []).append(ahead)
+            with self._staging:
+                self._ahead.setdefault(table, []).append(ahead)
 
     def _stage(self, table: str, rows: list[Row]) -> None:
-        # From here on they are the commit's: whether it came about may not be known.
-        before = self._ahead.pop(table, [])
         arrow = rows_table(rows, BY_NAME[table].schema)
-        for attempt_id, parts in stage(self._engine, self._attempts, table, arrow, before).items():
-            self._parts[attempt_id] += parts
+        with self._staging:
+            # From here on they are the commit's: whether it came about may not be known.
+            before = self._ahead.pop(table, [])
+            for attempt_id, parts in stage(self._engine, self._attempts, table, arrow, before).items():
+                self._parts[attempt_id] += parts
 
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
+    def _wait(self, left: int) -> None:
+        while len(self._writing) > left:
+            self._writing.popleft().result()
 
     def __enter__(self) -> StateAppender:
         return self

@@ -1,6 +1,7 @@
 """A finished query is taken back, its sink with it, and run again: the same output, and no batch skipped."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from laminar_delta.streaming import (
     schema_hash,
     starting_options,
 )
-from tests.support.streams import quick
+from tests.support.streams import FIRST_FILE_AT, quick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +54,9 @@ def fill_files(place: Path) -> None:
     place.mkdir()
     for number in range(BATCHES):
         rows = [{"key": f"k{one % 3}", "n": number * 10 + one} for one in range(5)]
-        (place / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path = place / f"{number}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (FIRST_FILE_AT + number,) * 2)  # Spark reads files in the order of their times
 
 
 def finish(query: "DataFrame", place: Path, sink: Path, mode: str = "append") -> None:

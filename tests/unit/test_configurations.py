@@ -1,6 +1,8 @@
 """The ready configurations say what the package says, and nothing that is not there."""
 
+import os
 import re
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -43,6 +45,27 @@ def test_submit_names_files_that_are_there() -> None:
     for name in named:
         assert (CONF / "cluster" / name).is_file()
     assert (CONF / "cluster" / "submit").stat().st_mode & 0o111
+
+
+def test_submit_hands_on_what_it_is_given(tmp_path: Path) -> None:
+    called = tmp_path / "spark-submit"
+    called.write_text('#!/bin/sh\nfor one in "$@"; do echo "$one"; done\n')
+    called.chmod(0o755)
+    done = subprocess.run(
+        [str(CONF / "cluster" / "submit"), "--master", "local[2]", "job.py", "two words"],
+        env={"PATH": os.environ["PATH"], "SPARK_SUBMIT": str(called)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, defaults, second, option, *given = done.stdout.splitlines()
+    assert (first, second) == ("--properties-file", "--conf")
+    assert Path(defaults).samefile(CONF / "cluster" / "spark-defaults.conf")
+    name, _, value = option.partition("=")
+    assert name == "spark.driver.extraJavaOptions"
+    assert Path(value.removeprefix("-Dlog4j2.configurationFile=file:")).samefile(LOCAL / "log4j2.properties")
+    assert given == ["--master", "local[2]", "job.py", "two words"]
 
 
 def test_log_levels_are_levels() -> None:

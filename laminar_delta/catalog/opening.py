@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+EMBEDDED = "embedded"
 _SCHEMA_NAME = re.compile(r"\w+\.\w+(\.\w+)?")
 _FORBIDDEN_PROPERTY = "delta.setTransactionRetentionDuration"
 
@@ -32,13 +33,16 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
             (committed by `spark`).
         engine: Which engine commits; by default what the location says. Recorded when the catalog is made.
         create: Make the catalog if there is none; otherwise that is `NotFoundError`.
-        **options: What the engine takes, such as `spark` or `storage_options`.
+        **options: What the engine takes, such as `spark` or `storage_options`. A job gives its `spark` wherever the catalog is:
+            the embedded engine commits without it.
 
     Raises:
         ConflictError: Another engine commits to this catalog.
         FormatError: The catalog has another format, or its fences could expire.
     """
     name = engine or engine_for(location)
+    if name == EMBEDDED:
+        options.pop("spark", None)
     opened = open_engine(name, location, **options)
     is_new = not opened.exists(MANIFESTS.name)
     if is_new:
@@ -57,7 +61,7 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
 
 def engine_for(location: str) -> str:
     """The engine that commits to a new catalog at a location."""
-    return "spark" if _SCHEMA_NAME.fullmatch(location) else "embedded"
+    return "spark" if _SCHEMA_NAME.fullmatch(location) else EMBEDDED
 
 
 def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool = False, **options: Any) -> UpgradePlan:

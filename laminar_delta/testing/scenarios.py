@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +19,7 @@ from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.staged import Saved
+from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS, TABLES
 from laminar_delta.codec import BLOCK_BYTES
@@ -100,6 +103,27 @@ def saving(story: Story) -> None:
     writer = story.open().writer(PIPELINE, owner="child")
     story.begin()
     story.done(saved=save(writer))
+
+
+def saving_ahead(story: Story) -> None:
+    """A state of several parts, written ahead of one commit; then one whose source breaks off, which leaves nothing."""
+    policy = StatePolicy(chunk_bytes=BLOCK_BYTES, part_bytes=BLOCK_BYTES)
+    writer = story.open().writer(PIPELINE, owner="child", state_policy=policy)
+    chance = random.Random(7)
+
+    def blocks(count: int, *, breaks: bool = False) -> Iterator[bytes]:
+        yield from (chance.randbytes(BLOCK_BYTES) for _ in range(count))
+        if breaks:
+            raise InterruptedError
+
+    story.begin()
+    with writer.checkpoint() as cp:
+        cp.state("window", blocks(3))
+    story.done(saved=cp.id)
+    with suppress(InterruptedError), writer.checkpoint() as broken:
+        # Enough that some are written while later ones are still being packed.
+        broken.state("window", blocks(40, breaks=True))
+    story.done()
 
 
 def settling_sinks(story: Story) -> None:
@@ -250,6 +274,7 @@ SCENARIOS: dict[str, Callable[[Story], None]] = {
         creating,
         taking_over,
         saving,
+        saving_ahead,
         settling_sinks,
         recovering,
         pruning,

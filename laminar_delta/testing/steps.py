@@ -22,8 +22,11 @@ from laminar_delta.engine.deltars import upkeep
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import CatalogLock
 
-READS = frozenset({"exists", "schema", "properties", "version", "scan", "history", "close", "_query"})
+READS = frozenset({"exists", "schema", "properties", "version", "scan", "history", "sizes", "close", "_query"})
 """What the contract has that changes nothing. Anything else is a step, also what the contract will have one day."""
+
+OPTIONAL = frozenset({"write_ahead", "drop_ahead"})
+"""What an engine may leave to the contract, which then does nothing."""
 
 LOOKS = frozenset({"checksum_path", "held", "_locked", "_recall", "_unfinished"})
 """Functions beside the engines that change nothing, or whose parts are steps themselves."""
@@ -45,7 +48,7 @@ Observe = Callable[[str, Moment], None]
 
 def engine_steps() -> list[str]:
     """The primitives of the engine contract that write."""
-    return sorted(Engine.__abstractmethods__ - READS)
+    return sorted((Engine.__abstractmethods__ | OPTIONAL) - READS)
 
 
 def local_steps() -> dict[str, tuple[Any, str]]:

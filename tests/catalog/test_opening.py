@@ -67,3 +67,9 @@ def test_a_half_made_catalog_is_completed(tmp_path: Path) -> None:
 
 def _set_property(place: Path, name: str, value: str) -> None:
     DeltaTable(str(place / "manifests")).alter.set_table_properties({name: value}, raise_if_not_exists=False)
+
+
+def test_a_job_gives_its_session_also_where_no_jvm_commits(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"), spark=object())
+    assert catalog.engine.name == "embedded"
+    assert catalog.pipelines() == []

@@ -21,7 +21,8 @@ from laminar_delta.model.ids import new_attempt_id
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Row
-    from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+    from laminar_delta.engine.answer import HistoryEntry
+    from laminar_delta.engine.base import Engine, Metadata
     from laminar_delta.engine.request import Ahead
     from laminar_delta.model.manifest import CheckpointManifest
 

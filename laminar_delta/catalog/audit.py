@@ -9,7 +9,8 @@ from laminar_delta.catalog.attempt import members
 from laminar_delta.catalog.later import present
 
 if TYPE_CHECKING:
-    from laminar_delta.engine.base import Engine, HistoryEntry, Metadata
+    from laminar_delta.engine.answer import HistoryEntry
+    from laminar_delta.engine.base import Engine, Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

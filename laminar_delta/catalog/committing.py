@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.rows import Lineage
-    from laminar_delta.engine.base import Commit, Engine
+    from laminar_delta.engine.answer import Commit
+    from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
 
 

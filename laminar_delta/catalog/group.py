@@ -25,7 +25,8 @@ from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError,
 if TYPE_CHECKING:
     from laminar_delta.catalog.state.staging import StagedState, States
     from laminar_delta.catalog.writer import Writer
-    from laminar_delta.engine.base import Commit, Engine
+    from laminar_delta.engine.answer import Commit
+    from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
 
 

@@ -15,7 +15,8 @@ from laminar_delta.errors import ConflictError, FencedError
 if TYPE_CHECKING:
     from laminar_delta.catalog.buffer import Buffer
     from laminar_delta.catalog.generations import Generation
-    from laminar_delta.engine.base import Engine, HistoryEntry
+    from laminar_delta.engine.answer import HistoryEntry
+    from laminar_delta.engine.base import Engine
 
 OPERATION = "session"
 """What a session commit calls itself in the log."""

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 from laminar_delta.engine import sql as queries
+from laminar_delta.engine.answer import Commit, HistoryEntry, MergeCommit, PartitionSize
 from laminar_delta.engine.request import Ahead, Fence, Merge, Stamp, TableSpec, check_fences, check_merge, stamp
 from laminar_delta.engine.settle import Settled, Settlement
 from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
@@ -34,50 +34,6 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, object]
 """What the caller says about a commit: JSON values, kept in the log as `userMetadata`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """The answer to a write."""
-
-    version: int | None
-    """A table version that holds this write: the one it made; for a replay, one in which its rows were found. None where
-    nothing had to change (an append of no rows, a delete or merge without effect: no version, and no fence moves)."""
-    commit_id: str
-    """The id the write carries in its `userMetadata` under `commit`."""
-    replayed: bool = False
-    """The rows were there already: an earlier try of the same write had been committed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeCommit(Commit):
-    """The answer to a merge; the counts tell who won an insert-only one. They are None for a replay."""
-
-    inserted: int | None = None
-    updated: int | None = None
-    deleted: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One commit as the table's log tells it."""
-
-    version: int
-    timestamp_ms: int
-    operation: str
-    metadata: Mapping[str, object] = field(default_factory=dict)
-    """The parsed `userMetadata`; empty where there is none or it is not a JSON object."""
-    engine_info: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSize:
-    """How much the files of one partition take, in the newest version."""
-
-    partition: Mapping[str, object]
-    """Column to value; empty for a table without partitions."""
-    files: int
-    size_bytes: int
 
 
 class Engine(ABC):

@@ -25,7 +25,8 @@ from laminar_delta.engine.request import COMMIT_KEY, FENCES_KEY
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, LaminarDeltaError, StorageError
 
 if TYPE_CHECKING:
-    from laminar_delta.engine.base import Engine, HistoryEntry
+    from laminar_delta.engine.answer import HistoryEntry
+    from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Literal
     from laminar_delta.engine.request import Stamp
 

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 
 from laminar_delta.engine import open_engine
-from laminar_delta.engine.base import Commit, Engine
+from laminar_delta.engine.answer import Commit
+from laminar_delta.engine.base import Engine
 from laminar_delta.engine.request import Fence
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.testing.conformance.tables import LINES, line

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from laminar_delta.engine.embedded import EmbeddedEngine
-from laminar_delta.engine.embedded.engine import _commit_properties
+from laminar_delta.engine.embedded.tables import commit_properties
 from laminar_delta.engine.request import Fence, Merge, Stamp, TableSpec
 from laminar_delta.engine.settle import Settled
 from laminar_delta.errors import LaminarDeltaError
@@ -46,7 +46,7 @@ class SharedHandle(EmbeddedEngine):
         time.sleep(0.03)  # wide enough for others to come between: the point of the exercise
         with self._sharing, self._committing(table):
             handle.update_incremental()
-            write_deltalake(handle, rows, mode="append", commit_properties=_commit_properties(made))
+            write_deltalake(handle, rows, mode="append", commit_properties=commit_properties(made))
             return int(handle.version())
 
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from laminar_delta.engine.embedded import EmbeddedEngine
-from laminar_delta.engine.embedded.engine import LOG_CHECKPOINT_EVERY
+from laminar_delta.engine.embedded.tables import LOG_CHECKPOINT_EVERY
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.request import Fence
 from laminar_delta.errors import (

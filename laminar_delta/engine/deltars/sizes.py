@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.engine.base import PartitionSize
+from laminar_delta.engine.answer import PartitionSize
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from laminar_delta.engine.answer import HistoryEntry, PartitionSize
 from laminar_delta.engine.arrow import canonical, check_same_table, project
-from laminar_delta.engine.base import Engine, HistoryEntry, Metadata, PartitionSize
+from laminar_delta.engine.base import Engine, Metadata
 from laminar_delta.engine.memory.merge import merge_rows
 from laminar_delta.engine.memory.table import Change, MemoryTable, Version
 from laminar_delta.engine.predicate import Dialect, Predicate

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from laminar_delta.engine.base import HistoryEntry
+from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.request import Fence, TableSpec, parse_user_metadata
 from laminar_delta.engine.settle import FenceRefused, WriteConflict
 from laminar_delta.errors import ErrorCode, NotFoundError, StorageError

@@ -16,7 +16,7 @@ from laminar_delta.engine.spark import files
 from laminar_delta.errors import LaminarDeltaError
 
 if TYPE_CHECKING:
-    from laminar_delta.engine.base import HistoryEntry
+    from laminar_delta.engine.answer import HistoryEntry
     from laminar_delta.engine.spark.places import Places
 
 _STEPS = (20, HISTORY_WINDOW)

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
-from laminar_delta.engine.base import Commit, Metadata
+from laminar_delta.engine.answer import Commit
+from laminar_delta.engine.base import Metadata
 from laminar_delta.engine.predicate import Dialect, Literal, Predicate
 from laminar_delta.engine.request import Merge, Stamp, stamp
 from laminar_delta.engine.settle import Settled

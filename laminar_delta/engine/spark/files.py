@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from laminar_delta.engine.base import HistoryEntry, PartitionSize
+from laminar_delta.engine.answer import HistoryEntry, PartitionSize
 from laminar_delta.engine.deltars import upkeep
 from laminar_delta.engine.deltars.faults import reading
 from laminar_delta.engine.deltars.sizes import partition_sizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from laminar_delta.engine.answer import HistoryEntry, PartitionSize
 from laminar_delta.engine.arrow import cast_table, project
-from laminar_delta.engine.base import HistoryEntry, PartitionSize
 from laminar_delta.engine.deltars.sizes import summed
 from laminar_delta.engine.predicate import Predicate, quote_name
 from laminar_delta.engine.request import parse_user_metadata

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.decisions import Standing, standings
@@ -58,10 +58,18 @@ class Check:
     """What to do about it."""
 
 
+class _Told(NamedTuple):
+    """What a check found, without the name it has in the list of all."""
+
+    level: Level
+    found: str
+    fix: str | None = None
+
+
 def check_catalog(catalog: Catalog, policy: MaintenancePolicy) -> Iterator[Check]:
     """All checks, one after another; one that cannot be made says so."""
     root = None if catalog.engine.by_name or not catalog.engine.persistent else local_path(catalog.engine.location)
-    checks: tuple[tuple[str, Callable[[], Check]], ...] = (
+    checks: tuple[tuple[str, Callable[[], _Told]], ...] = (
         ("tables", lambda: _tables(catalog)),
         ("retention", lambda: _retention(catalog, policy)),
         ("permissions", lambda: _permissions(root)),
@@ -76,12 +84,13 @@ def check_catalog(catalog: Catalog, policy: MaintenancePolicy) -> Iterator[Check
     )
     for name, check in checks:
         try:
-            yield check()
+            told = check()
+            yield Check(name=name, level=told.level, found=told.found, fix=told.fix)
         except LaminarDeltaError as error:
             yield Check(name=name, level=Level.PROBLEM, found=error.message, fix=error.next_step)
 
 
-def _tables(catalog: Catalog) -> Check:
+def _tables(catalog: Catalog) -> _Told:
     changed = []
     there = present(catalog.engine)
     for spec in there:
@@ -93,25 +102,22 @@ def _tables(catalog: Catalog) -> Check:
             if stored.get(name) != value
         ]
     if changed:
-        return Check(
-            name="tables",
-            level=Level.WARNING,
-            found="; ".join(changed),
+        return _Told(
+            Level.WARNING,
+            "; ".join(changed),
             fix="Set the properties back with ALTER TABLE … SET TBLPROPERTIES, unless the change was meant.",
         )
-    return Check(name="tables", level=Level.OK, found=f"{len(there)} tables, properties as they were made")
+    return _Told(Level.OK, f"{len(there)} tables, properties as they were made")
 
 
-def _retention(catalog: Catalog, policy: MaintenancePolicy) -> Check:
+def _retention(catalog: Catalog, policy: MaintenancePolicy) -> _Told:
     check_windows(catalog.engine, policy)
-    return Check(
-        name="retention", level=Level.OK, found="logs and files are kept as long as healing and slow writes need them"
-    )
+    return _Told(Level.OK, "logs and files are kept as long as healing and slow writes need them")
 
 
-def _permissions(root: Path | None) -> Check:
+def _permissions(root: Path | None) -> _Told:
     if root is None:
-        return Check(name="permissions", level=Level.NOTE, found="not told: only a write would show them here")
+        return _Told(Level.NOTE, "not told: only a write would show them here")
     refused = [
         str(path)
         for spec in TABLES
@@ -121,61 +127,56 @@ def _permissions(root: Path | None) -> Check:
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         refused.insert(0, str(root))
     if refused:
-        return Check(
-            name="permissions",
-            level=Level.WARNING,
-            found=f"this user cannot write to {', '.join(refused[:3])}" + (" and others" if len(refused) > 3 else ""),
+        return _Told(
+            Level.WARNING,
+            f"this user cannot write to {', '.join(refused[:3])}" + (" and others" if len(refused) > 3 else ""),
             fix="Give the user the rights of the pipeline's, or only read: ls, show, validate and recover work.",
         )
-    return Check(name="permissions", level=Level.OK, found="this user can read and write")
+    return _Told(Level.OK, "this user can read and write")
 
 
-def _lock(root: Path | None) -> Check:
+def _lock(root: Path | None) -> _Told:
     if root is None or not os.access(root, os.W_OK):
-        return Check(name="lock", level=Level.NOTE, found="there is no lock to look at here")
+        return _Told(Level.NOTE, "there is no lock to look at here")
     holder = root / HOLDER_FILE
     if holder.exists() and not holder.read_text().strip():
-        return Check(
-            name="lock",
-            level=Level.PROBLEM,
-            found=f"{holder} is empty",
+        return _Told(
+            Level.PROBLEM,
+            f"{holder} is empty",
             fix="Make sure no JVM writes here, then delete it.",
         )
     try:
         with CatalogLock(root, _LOCK_PATIENCE_S).held():
-            return Check(name="lock", level=Level.OK, found="free")
+            return _Told(Level.OK, "free")
     except StorageError as error:
         if error.code is not ErrorCode.LOCKED:
             raise
-        return Check(
-            name="lock",
-            level=Level.WARNING,
-            found=error.message,
+        return _Told(
+            Level.WARNING,
+            error.message,
             fix="If it stays so, find the process (lsof on .laminar.lock; .laminar.jvm names a JVM) and end it.",
         )
 
 
-def _disk(root: Path | None) -> Check:
+def _disk(root: Path | None) -> _Told:
     if root is None:
-        return Check(name="disk", level=Level.NOTE, found="no local disk")
+        return _Told(Level.NOTE, "no local disk")
     kind = _file_system(root)
     if kind in _NETWORK_DISKS:
-        return Check(
-            name="disk",
-            level=Level.PROBLEM,
-            found=f"{root} is on {kind}, whose locks do not hold",
+        return _Told(
+            Level.PROBLEM,
+            f"{root} is on {kind}, whose locks do not hold",
             fix="Move the catalog to a local disk or an object store.",
         )
     stat = os.statvfs(root)
     free = stat.f_bavail * stat.f_frsize
     if free < 1 << 30:
-        return Check(
-            name="disk",
-            level=Level.WARNING,
-            found=f"{free >> 20} MB are free",
+        return _Told(
+            Level.WARNING,
+            f"{free >> 20} MB are free",
             fix="Make room, or run `laminar-delta maintain`.",
         )
-    return Check(name="disk", level=Level.OK, found=f"{kind or 'local'}, {free >> 30} GB free")
+    return _Told(Level.OK, f"{kind or 'local'}, {free >> 30} GB free")
 
 
 def _file_system(root: Path) -> str | None:
@@ -188,22 +189,21 @@ def _file_system(root: Path) -> str | None:
     return max(inside, key=lambda mount: len(mount[0]))[1] if inside else None
 
 
-def _clock(catalog: Catalog) -> Check:
+def _clock(catalog: Catalog) -> _Told:
     newest = max(
         (entry.timestamp_ms for spec in TABLES for entry in catalog.engine.history(spec.name, limit=1)), default=0
     )
     ahead = dt.datetime.fromtimestamp(newest / 1000, dt.timezone.utc) - now()
     if ahead > _CLOCK_TOLERANCE:
-        return Check(
-            name="clock",
-            level=Level.WARNING,
-            found=f"the newest commit is {ahead} ahead of this machine's clock",
+        return _Told(
+            Level.WARNING,
+            f"the newest commit is {ahead} ahead of this machine's clock",
             fix="Set the clocks (NTP). Nothing is ordered by them, but ages, as_of and retention by age are told by them.",
         )
-    return Check(name="clock", level=Level.OK, found="no commit is in the future")
+    return _Told(Level.OK, "no commit is in the future")
 
 
-def _writers(catalog: Catalog) -> Check:
+def _writers(catalog: Catalog) -> _Told:
     """Writers of this machine whose process ended without letting go."""
     newest: dict[str, dict[str, object]] = {}
     for row in catalog.reading.rows(WRITERS):
@@ -218,70 +218,65 @@ def _writers(catalog: Catalog) -> Check:
         and not Process.of(row["pid"]).alive()
     ]
     if dead:
-        return Check(
-            name="writers",
-            level=Level.NOTE,
-            found=f"ended without letting go: {', '.join(dead)}",
+        return _Told(
+            Level.NOTE,
+            f"ended without letting go: {', '.join(dead)}",
             fix="Nothing: the next writer takes over by itself. Commands that ask for no takeover need --takeover.",
         )
-    return Check(name="writers", level=Level.OK, found="none of this machine ended without letting go")
+    return _Told(Level.OK, "none of this machine ended without letting go")
 
 
-def _sinks(catalog: Catalog) -> Check:
+def _sinks(catalog: Catalog) -> _Told:
     found = overviews(catalog.reading)
     failed = [f"{one.pipeline} ({one.sinks_failed})" for one in found if one.sinks_failed]
     if failed:
-        return Check(
-            name="sinks",
-            level=Level.WARNING,
-            found=f"failed to deliver: {', '.join(failed)}",
+        return _Told(
+            Level.WARNING,
+            f"failed to deliver: {', '.join(failed)}",
             fix="See `laminar-delta show` for the errors; recovery goes back behind them until they are delivered.",
         )
     pending = sum(one.sinks_pending for one in found)
-    return Check(name="sinks", level=Level.OK, found=f"none failed, {pending} pending")
+    return _Told(Level.OK, f"none failed, {pending} pending")
 
 
-def _orphans(catalog: Catalog) -> Check:
+def _orphans(catalog: Catalog) -> _Told:
     found = {one.pipeline: len(find_orphans(catalog.engine, one.pipeline)) for one in overviews(catalog.reading)}
     left = {name: count for name, count in found.items() if count}
     if left:
         told = ", ".join(f"{name} ({count})" for name, count in left.items())
-        return Check(
-            name="orphans",
-            level=Level.WARNING,
-            found=f"left behind by failed attempts: {told}",
+        return _Told(
+            Level.WARNING,
+            f"left behind by failed attempts: {told}",
             fix="Run `laminar-delta orphans --apply`.",
         )
-    return Check(name="orphans", level=Level.OK, found="none")
+    return _Told(Level.OK, "none")
 
 
-def _steps(catalog: Catalog) -> Check:
+def _steps(catalog: Catalog) -> _Told:
     found = {
         one.pipeline: remove_steps(catalog.engine, one.pipeline, owner="doctor", dry_run=True)
         for one in overviews(catalog.reading)
     }
     left = sum(found.values())
     if left:
-        return Check(
-            name="steps",
-            level=Level.WARNING,
-            found=f"{left} staged steps of sessions that ended",
+        return _Told(
+            Level.WARNING,
+            f"{left} staged steps of sessions that ended",
             fix="Run `laminar-delta maintain --apply`.",
         )
-    return Check(name="steps", level=Level.OK, found="no staged steps of sessions that ended")
+    return _Told(Level.OK, "no staged steps of sessions that ended")
 
 
-def _removal(catalog: Catalog, policy: MaintenancePolicy) -> Check:
+def _removal(catalog: Catalog, policy: MaintenancePolicy) -> _Told:
     due = now() - policy.grace
     late = sum(_overdue(seen, due) for seen in standings(catalog.reading).values())
     if late:
-        return Check(
-            name="removal",
-            level=Level.NOTE,
-            found=f"{late} checkpoints have been retired for longer than the grace period",
+        return _Told(
+            Level.NOTE,
+            f"{late} checkpoints have been retired for longer than the grace period",
             fix="Run `laminar-delta maintain --apply`, daily.",
         )
-    return Check(name="removal", level=Level.OK, found="nothing retired is overdue")
+    return _Told(Level.OK, "nothing retired is overdue")
 
 
 def _overdue(seen: Standing, due: dt.datetime) -> int:

@@ -15,18 +15,11 @@ from laminar_delta.engine.predicate import col
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.engine.request import TableSpec
 
-SAVED, DERIVED, SINK, DECISION, RECOVERY, TAKEOVER, RELEASE = (
-    "saved",
-    "derived",
-    "sink",
-    "decision",
-    "recovery",
-    "takeover",
-    "release",
-)
-KINDS = (SAVED, DERIVED, SINK, DECISION, RECOVERY, TAKEOVER, RELEASE)
+KINDS = ("saved", "derived", "sink", "decision", "recovery", "takeover", "release")
 """All kinds of happenings."""
+SAVED, DERIVED, SINK, DECISION, RECOVERY, TAKEOVER, RELEASE = KINDS
 
 _SAVED_COLUMNS = [
     "checkpoint_id",
@@ -69,7 +62,7 @@ def timeline(reading: Reading, pipeline: str) -> list[Happening]:
 
 
 def _saves(reading: Reading, pipeline: str) -> Iterator[Happening]:
-    for row in _rows(reading, "manifests", pipeline):
+    for row in _rows(reading, MANIFESTS, pipeline):
         if row["derived_how"] is None:
             yield Happening(
                 at=row["created_at"],
@@ -91,7 +84,7 @@ def _saves(reading: Reading, pipeline: str) -> Iterator[Happening]:
 
 
 def _deliveries(reading: Reading, pipeline: str) -> Iterator[Happening]:
-    for row in _rows(reading, "sink_statuses", pipeline):
+    for row in _rows(reading, SINK_STATUSES, pipeline):
         error = "" if row["error"] is None else f": {row['error']}"
         yield Happening(
             at=row["changed_at"],
@@ -104,7 +97,7 @@ def _deliveries(reading: Reading, pipeline: str) -> Iterator[Happening]:
 
 
 def _decisions(reading: Reading, pipeline: str) -> Iterator[Happening]:
-    for row in _rows(reading, "retention", pipeline):
+    for row in _rows(reading, RETENTION, pipeline):
         about = "nothing" if row["checkpoint_id"] is None else f"checkpoint {row['checkpoint_id']}"
         yield Happening(
             at=row["decided_at"],
@@ -118,7 +111,7 @@ def _decisions(reading: Reading, pipeline: str) -> Iterator[Happening]:
 
 
 def _recoveries(reading: Reading, pipeline: str) -> Iterator[Happening]:
-    for row in _rows(reading, "recoveries", pipeline):
+    for row in _rows(reading, RECOVERIES, pipeline):
         chosen = "found nothing to use" if row["chosen_id"] is None else f"chose checkpoint {row['chosen_id']}"
         passed = "; ".join(f"{skipped['checkpoint_id']}: {skipped['reason']}" for skipped in row["skipped"])
         yield Happening(
@@ -133,7 +126,7 @@ def _recoveries(reading: Reading, pipeline: str) -> Iterator[Happening]:
 
 
 def _writers(reading: Reading, pipeline: str) -> Iterator[Happening]:
-    for row in _rows(reading, "writers", pipeline):
+    for row in _rows(reading, WRITERS, pipeline):
         common = {"checkpoint_id": None, "generation": row["generation"], "owner": row["owner"]}
         yield Happening(
             at=row["taken_at"],
@@ -148,9 +141,6 @@ def _writers(reading: Reading, pipeline: str) -> Iterator[Happening]:
             )
 
 
-_SPECS = {spec.name: spec for spec in (MANIFESTS, SINK_STATUSES, RETENTION, RECOVERIES, WRITERS)}
-
-
-def _rows(reading: Reading, table: str, pipeline: str) -> list[Row]:
-    columns = _SAVED_COLUMNS if table == MANIFESTS.name else None
-    return reading.rows(_SPECS[table], where=col("pipeline").eq(pipeline), columns=columns)
+def _rows(reading: Reading, spec: TableSpec, pipeline: str) -> list[Row]:
+    columns = _SAVED_COLUMNS if spec is MANIFESTS else None
+    return reading.rows(spec, where=col("pipeline").eq(pipeline), columns=columns)

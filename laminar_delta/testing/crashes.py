@@ -61,7 +61,8 @@ class Record:
     def around(self) -> list[Point]:
         """Each of the engine's own steps, the first and the last time, on both sides; and every stage there is.
 
-        Creating and upkeep go through tables that are one like the other: of those only the first and the last.
+        Creating and upkeep go through tables that are one like the other, and so do files written ahead: of those only the
+        first and the last.
         """
         last = Counter({(point.step, point.moment): point.count for point in self.points})
         chosen: list[Point] = []
@@ -69,10 +70,11 @@ class Record:
         for point, stage in zip(self.points, self.stages, strict=True):
             own = point.step in engine_steps()
             ends = own and point.count in (1, last[point.step, point.moment])
-            if own and not point.step.startswith("_"):
-                upkeep = None if ends or point.moment == Moment.AFTER.value else point.step
-            if ends or (stage != stage_before and upkeep is None):
+            middle = own and not ends and not point.step.startswith("_")
+            if ends or (stage != stage_before and upkeep is None and not middle):
                 chosen.append(point)
+            if own and not point.step.startswith("_"):
+                upkeep = point.step if middle and point.moment == Moment.BEFORE.value else None
             stage_before = stage
         return chosen
 

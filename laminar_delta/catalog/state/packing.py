@@ -1,4 +1,6 @@
-"""Packing chunks beside cutting: hashing and compressing let other threads run, so they are done ahead of being asked for."""
+"""Packing chunks beside cutting, and unpacking them beside reading: hashing and compressing let other threads run, so they are
+done ahead of being asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 WORKERS = min(4, os.cpu_count() or 1)
-"""More would wait for the one that cuts."""
+"""More would wait for the one that cuts or reads."""
 
 AHEAD = 12
 """How many pieces of work may be under way, or done and not taken yet: of a megabyte each, and enough to keep the threads busy
-while the one that cuts waits for its source or for the disk."""
+while the one that cuts or reads waits for its source or for the disk."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Packer:
-    """A few threads for as long as a save takes. They start with the first piece of work, so a small state needs none."""
+    """Threads for as long as a save or load takes. They start with the first piece of work, so a small state needs none."""
 
     def __init__(self) -> None:
-        # Not kept between saves: a process that forks would be left with threads that do not exist.
+        # Not kept between them: a process that forks would be left with threads that do not exist.
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="laminar-pack")
 
     def ahead(self, work: Callable[[T], R], items: Iterator[tuple[T, bool]]) -> Iterator[R]:

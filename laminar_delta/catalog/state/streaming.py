@@ -1,17 +1,19 @@
 """Reading a state: its blocks in order, every one verified, a window of them in memory at a time.
 
-A window asks each state table once for just the chunks it needs; the next one is fetched while the caller takes this one.
+A window asks each state table once for just the chunks it needs; the next one is fetched while the caller takes this one, and
+its chunks are unpacked and verified beside being read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.state.chunks import blocks_of, names_of
+from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.codec import StreamDigest, verify, xxh3_hex
 from laminar_delta.engine.predicate import col
@@ -22,8 +24,11 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.engine.predicate import Predicate
 
-WINDOW_BYTES = 16 << 20
+WINDOW_BYTES = 32 << 20
 """Raw bytes of state read at a time."""
+
+LARGE_BYTES = 64 << 10
+"""Raw bytes from which a chunk is worth a thread to unpack it."""
 
 KEPT_BYTES = 48 << 20
 """Raw bytes kept for later windows: a megabyte for each checkpoint of a long chain, and more."""
@@ -85,26 +90,38 @@ def _check_whole(layout: Layout, found: str) -> None:
 
 
 def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[memoryview]]:
-    if layout.stored_bytes <= 2 * WINDOW_BYTES:
-        rows = _rows(reading, pipeline, layout, None, with_data=True)
-        found = {name: block for row in rows for name, block in blocks_of(row, layout.block_bytes)}
-        yield _in_order(layout, 0, layout.names_from(0, layout.blocks), found)
-        return
-    fetcher = _Fetcher(reading, pipeline, layout)
-    starts = range(0, layout.blocks, fetcher.count)
-    with ThreadPoolExecutor(1, thread_name_prefix="laminar-read") as ahead:
-        coming = ahead.submit(fetcher.window, 0)
-        for start in starts:
-            window = coming.result()
-            if start + fetcher.count < layout.blocks:
-                coming = ahead.submit(fetcher.window, start + fetcher.count)
-            yield window
+    with Packer() as packer:
+        if layout.stored_bytes <= WINDOW_BYTES:
+            rows = _rows(reading, pipeline, layout, None, with_data=True)
+            yield _in_order(layout, 0, layout.names_from(0, layout.blocks), dict(_unpacked(packer, rows, layout)))
+            return
+        fetcher = _Fetcher(reading, pipeline, layout, packer)
+        starts = range(0, layout.blocks, fetcher.count)
+        with ThreadPoolExecutor(1, thread_name_prefix="laminar-read") as ahead:
+            coming = ahead.submit(fetcher.window, 0)
+            for start in starts:
+                window = coming.result()
+                if start + fetcher.count < layout.blocks:
+                    coming = ahead.submit(fetcher.window, start + fetcher.count)
+                yield window
+
+
+def _unpacked(packer: Packer, rows: Iterable[Row], layout: Layout) -> Iterator[tuple[bytes, memoryview]]:
+    """The blocks of chunks by name, verified, in the order of the chunks."""
+    unpack = partial(_blocks, block_bytes=layout.block_bytes)
+    for blocks in packer.ahead(unpack, ((row, (row["raw_length"] or 0) >= LARGE_BYTES) for row in rows)):
+        yield from blocks
+
+
+def _blocks(row: Row, *, block_bytes: int) -> list[tuple[bytes, memoryview]]:
+    return list(blocks_of(row, block_bytes))
 
 
 class _Fetcher:
     """Reads windows one after another. A chunk brings blocks of later windows too: they are kept until their turn."""
 
-    def __init__(self, reading: Reading, pipeline: str, layout: Layout) -> None:
+    def __init__(self, reading: Reading, pipeline: str, layout: Layout, packer: Packer) -> None:
+        self._packer = packer
         self._reading = reading
         self._pipeline = pipeline
         self._layout = layout
@@ -122,13 +139,13 @@ class _Fetcher:
         self._kept = {name: data for name, data in self._kept.items() if self._last_use[name] >= end}
         room = KEPT_BYTES // self._layout.block_bytes - len(self._kept)
         wanted = set(names)
-        for row in _rows(self._reading, self._pipeline, self._layout, places, with_data=True):
-            for name, block in blocks_of(row, self._layout.block_bytes):
-                if name in wanted:
-                    found[name] = block
-                if room > 0 and self._last_use.get(name, -1) >= end and name not in self._kept:
-                    self._kept[name] = bytes(block)
-                    room -= 1
+        rows = _rows(self._reading, self._pipeline, self._layout, places, with_data=True)
+        for name, block in _unpacked(self._packer, rows, self._layout):
+            if name in wanted:
+                found[name] = block
+            if room > 0 and self._last_use.get(name, -1) >= end and name not in self._kept:
+                self._kept[name] = bytes(block)
+                room -= 1
         return _in_order(self._layout, start, names, found)
 
 

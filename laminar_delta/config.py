@@ -125,6 +125,9 @@ KEYS: Mapping[str, Key] = {
     ),
     "maintenance.vacuum": Key("vacuum", _flag, "whether files that no version needs are deleted"),
     "maintenance.vacuum_after": Key("vacuum_after", _span, "how long such files stay; at least the healing window"),
+    "maintenance.keep_progress_for": Key(
+        "keep_progress_for", _span, "how long what streaming queries said of themselves is kept; for ever unless set"
+    ),
     "log.level": Key("log_level", _one_of(*LOG_LEVELS), "what is logged to standard error"),
     "log.format": Key("log_format", _one_of(*LOG_FORMATS), "how: for people, or a JSON object per line"),
 }
@@ -144,6 +147,7 @@ class Settings:
     compact_after: int | None = None
     vacuum: bool | None = None
     vacuum_after: dt.timedelta | None = None
+    keep_progress_for: dt.timedelta | None = None
     log_level: str = "warning"
     log_format: str = "text"
     storage_options: MaskedOptions = field(default_factory=MaskedOptions)

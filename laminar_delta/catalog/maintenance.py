@@ -19,9 +19,9 @@ from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_row
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
-from laminar_delta.catalog.removal import removable, remove_retired
+from laminar_delta.catalog.removal import removable, remove_progress, remove_retired
 from laminar_delta.catalog.steps import remove_steps
-from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, RETENTION, SESSION_STEPS
+from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, QUERY_PROGRESS, RETENTION, SESSION_STEPS
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.logs import Event, log_event
@@ -54,9 +54,15 @@ class MaintenancePolicy:
     """Whether files that no version within the healing window uses are deleted."""
     vacuum_after: dt.timedelta | None = None
     """How long such files stay; at least the healing window, which is the default."""
+    keep_progress_for: dt.timedelta | None = None
+    """How long what a `CheckpointListener` recorded of streaming queries is kept; None for as long as the catalog."""
 
     def __post_init__(self) -> None:
-        given: dict[str, object] = {"grace": self.grace, "vacuum_after": self.vacuum_after}
+        given: dict[str, object] = {
+            "grace": self.grace,
+            "vacuum_after": self.vacuum_after,
+            "keep_progress_for": self.keep_progress_for,
+        }
         for name, value in given.items():
             if value is not None and (not isinstance(value, dt.timedelta) or value < dt.timedelta(0)):
                 raise InvalidInputError(
@@ -77,6 +83,8 @@ class MaintenanceReport:
     """Per pipeline the checkpoints whose rows were deleted."""
     steps: dict[str, int] = field(default_factory=dict)
     """Per pipeline how many staged steps were deleted that no session commits any more."""
+    progress: int = 0
+    """How many rows of what streaming queries said of themselves were deleted."""
     compacted: dict[str, int] = field(default_factory=dict)
     """Per table how many commits were compacted."""
     vacuumed: dict[str, int] = field(default_factory=dict)
@@ -123,6 +131,10 @@ def maintain(
             steps = remove_steps(engine, pipeline, owner=owner, dry_run=dry_run)
             if steps:
                 report.steps[pipeline] = steps
+    if policy.keep_progress_for is not None:
+        tell("removing what streaming queries said long ago")
+        with _putting_off(report, QUERY_PROGRESS.name):
+            report.progress = remove_progress(engine, keep_for=policy.keep_progress_for, owner=owner, dry_run=dry_run)
     for spec in present(engine):
         tell(f"compacting: table {spec.name}")
         with _putting_off(report, spec.name):

@@ -21,6 +21,7 @@ from laminar_delta.catalog.tables import (
     MANIFESTS,
     OPERATOR_DELTAS,
     OPERATOR_SNAPSHOTS,
+    QUERY_PROGRESS,
     SINK_STATUSES,
     SOURCE_OFFSETS,
     STATE_BATCHES,
@@ -95,6 +96,18 @@ def _remove_batches(engine: Engine, pipeline: str, gone: frozenset[int], owner: 
     metadata = {"operation": "remove", "pipeline": pipeline, "epochs": left, "owner": owner}
     for batch in batches(left):
         delete_rows(engine, STATE_BATCHES, of_pipeline & col("epoch").is_in(batch), metadata=metadata)
+
+
+def remove_progress(engine: Engine, *, keep_for: dt.timedelta, owner: str, dry_run: bool = False) -> int:
+    """Removes what streaming queries said of themselves longer ago than that; how many rows. Nothing else needs them."""
+    if not engine.exists(QUERY_PROGRESS.name):
+        return 0
+    old = col("timestamp_ms").lt(int((now() - keep_for).timestamp() * 1000))
+    found = engine.read(QUERY_PROGRESS.name, columns=["timestamp_ms"], where=old).num_rows
+    if found and not dry_run:
+        metadata = {"operation": "remove-progress", "rows": found, "owner": owner}
+        delete_rows(engine, QUERY_PROGRESS, old, metadata=metadata)
+    return found
 
 
 def batches(numbers: list[int]) -> Iterable[list[int]]:

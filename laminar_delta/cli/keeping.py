@@ -166,6 +166,7 @@ def orphans(call: Call, pipeline: SomePipeline = None, apply: Apply = False) -> 
         "applied": "whether it was done, or only told",
         "removed": "per pipeline the checkpoints whose rows go",
         "steps": "per pipeline how many steps of sessions that ended go",
+        "progress": "how many rows of what streaming queries said of themselves go",
         "compacted": "per table how many commits are compacted",
         "vacuumed": "per table how many files are deleted",
         "put_off": "per table or pipeline what others kept from being done; running it again does it",
@@ -180,18 +181,24 @@ def maintain(
     vacuum: Annotated[
         bool | None, typer.Option("--vacuum/--no-vacuum", help="Delete files no version needs.", show_default=False)
     ] = None,
+    keep_progress_for: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="How long what streaming queries said of themselves is kept.", show_default="for ever"
+        ),
+    ] = None,
     apply: Apply = False,
 ) -> None:
     """Tell what maintenance would do; --apply does it.
 
     Removes what was retired long enough ago, compacts, shortens the logs, deletes unused files. Run it daily.
     """
-    policy = maintenance_policy(call, grace, vacuum=vacuum)
+    policy = maintenance_policy(call, grace, vacuum=vacuum, keep_progress_for=keep_progress_for)
     catalog = call.catalog()
     with call.out.steps() as progress:
         report = catalog.maintain(policy, owner=call.settings.owner, dry_run=True, progress=progress)
     if apply:
-        if report.removed or report.vacuumed:
+        if report.removed or report.progress or report.vacuumed:
             call.out.confirm(f"This deletes {_deleted(report)} for good.")
         with call.out.steps() as progress:
             report = catalog.maintain(policy, owner=call.settings.owner, progress=progress)
@@ -200,6 +207,7 @@ def maintain(
             "applied": apply,
             "removed": report.removed,
             "steps": report.steps,
+            "progress": report.progress,
             "compacted": report.compacted,
             "vacuumed": report.vacuumed,
             "put_off": report.put_off,
@@ -207,6 +215,7 @@ def maintain(
     )
     rows: list[list[object]] = [["checkpoints removed", name, _ids(ids)] for name, ids in report.removed.items()]
     rows += [["steps removed", name, count] for name, count in report.steps.items()]
+    rows += [["rows removed", "query_progress", report.progress]] if report.progress else []
     rows += [["commits compacted", name, count] for name, count in report.compacted.items()]
     rows += [["files deleted", name, count] for name, count in report.vacuumed.items()]
     rows += [["put off", name, why] for name, why in report.put_off.items()]
@@ -241,7 +250,9 @@ def _retention(call: Call, keep_last: int | None, keep_for: str | None) -> Reten
     return RetentionPolicy(keep_last=last, keep_for_ms=None if span is None else int(span.total_seconds() * 1000))
 
 
-def maintenance_policy(call: Call, grace: str | None = None, *, vacuum: bool | None = None) -> MaintenancePolicy:
+def maintenance_policy(
+    call: Call, grace: str | None = None, *, vacuum: bool | None = None, keep_progress_for: str | None = None
+) -> MaintenancePolicy:
     """The policy of the options; of the settings, and then the defaults, where they say nothing."""
     from laminar_delta.catalog.maintenance import MaintenancePolicy
 
@@ -250,6 +261,9 @@ def maintenance_policy(call: Call, grace: str | None = None, *, vacuum: bool | N
         "compact_after": call.settings.compact_after,
         "vacuum": call.settings.vacuum if vacuum is None else vacuum,
         "vacuum_after": call.settings.vacuum_after,
+        "keep_progress_for": call.settings.keep_progress_for
+        if keep_progress_for is None
+        else parse_duration(keep_progress_for),
     }
     return MaintenancePolicy(**{name: value for name, value in wanted.items() if value is not None})
 
@@ -260,6 +274,8 @@ def _named(going: dict[str, tuple[int, ...]]) -> str:
 
 def _deleted(report: MaintenanceReport) -> str:
     parts = [f"checkpoints {_named(report.removed)}"] if report.removed else []
+    if report.progress:
+        parts.append(f"{report.progress} rows of what streaming queries said of themselves")
     if report.vacuumed:
         parts.append(f"{sum(report.vacuumed.values())} files that no version needs any more")
     return " and ".join(parts)

@@ -5,15 +5,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.decisions import RETIRED, Decision, decide, standing
+from laminar_delta.catalog.later import ensure
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.removal import ORDER, remove_retired
 from laminar_delta.catalog.retention import RetentionPolicy
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, QUERY_PROGRESS, SOURCE_OFFSETS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
@@ -153,9 +155,34 @@ def test_policies_that_make_no_sense_are_refused(quick: ld.Catalog) -> None:
         MaintenancePolicy(grace=dt.timedelta(seconds=-1))
     with pytest.raises(InvalidInputError):
         MaintenancePolicy(compact_after=0)
+    with pytest.raises(InvalidInputError, match="keep_progress_for"):
+        MaintenancePolicy(keep_progress_for=dt.timedelta(seconds=-1))
     _save(quick.writer("orders"), 1)
     with pytest.raises(SessionStateError):
         quick.as_of(versions={MANIFESTS.name: 0}).maintain()
+
+
+def test_what_queries_said_long_ago_goes_when_a_policy_says_so(quick: ld.Catalog) -> None:
+    keep = MaintenancePolicy(keep_progress_for=dt.timedelta(days=30), vacuum=False)
+    _save(quick.writer("orders"), 1)
+    assert quick.maintain(keep).progress == 0  # there is no such table yet
+    ensure(quick.engine, QUERY_PROGRESS)
+    today = int(dt.datetime.now(dt.timezone.utc).timestamp() * 1000)
+    day = 24 * 3600 * 1000
+    rows = [{"query_id": "q", "batch_id": age, "timestamp_ms": today - age * day} for age in (0, 29, 31, 400)]
+    quick.engine.append(QUERY_PROGRESS.name, pa.Table.from_pylist(rows, schema=QUERY_PROGRESS.schema))
+
+    def left() -> list[int]:
+        return sorted(row["batch_id"] for row in quick.engine.read(QUERY_PROGRESS.name).to_pylist())
+
+    assert quick.maintain(MaintenancePolicy(vacuum=False)).progress == 0
+    assert quick.maintain(keep, dry_run=True).progress == 2
+    assert left() == [0, 29, 31, 400]
+    assert quick.maintain(keep, owner="ops").progress == 2
+    assert left() == [0, 29]
+    (entry,) = [entry for entry in quick.audit() if entry.operation == "remove-progress"]
+    assert entry.owner == "ops"
+    assert quick.maintain(keep).progress == 0
 
 
 def test_saves_go_on_beside_maintenance(quick: ld.Catalog) -> None:

@@ -11,10 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import laminar_delta as ld
+from laminar_delta.catalog.later import ensure
+from laminar_delta.catalog.tables import QUERY_PROGRESS
 from laminar_delta.engine.predicate import col
 from tests.cli.support import ORDERS, PAYMENTS, Run
 
@@ -74,6 +77,24 @@ def test_maintenance_removes_what_was_retired(run: Run, place: Path) -> None:
     assert done.returncode == 0
     assert done.json["removed"] == {PAYMENTS: [1]}
     assert run("restore", PAYMENTS, 1, "--catalog", place).returncode == 3
+
+
+def test_maintenance_removes_what_queries_said_long_ago_and_asks_first(run: Run, place: Path) -> None:
+    engine = ld.open_catalog(str(place)).engine
+    ensure(engine, QUERY_PROGRESS)
+    rows = [{"query_id": "q", "timestamp_ms": 1}]
+    engine.append(QUERY_PROGRESS.name, pa.Table.from_pylist(rows, schema=QUERY_PROGRESS.schema))
+    wanted = ["maintain", "--no-vacuum", "--keep-progress-for", "30d", "--catalog", place]
+    told = run(*wanted)
+    assert "query_progress" in told.stdout
+    refused = run(*wanted, "--apply")
+    assert refused.returncode == 2
+    assert "1 rows of what streaming queries said of themselves" in refused.stderr
+    assert engine.read(QUERY_PROGRESS.name).num_rows == 1
+    assert run(*wanted, "--apply", "--yes", "--json").json["progress"] == 1
+    assert engine.read(QUERY_PROGRESS.name).num_rows == 0
+    wrong = run("maintain", "--keep-progress-for", "soon", "--catalog", place)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
 def test_offsets_are_moved_and_the_move_is_undone(run: Run, place: Path) -> None:

@@ -43,10 +43,10 @@ lint: install  ## Formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those that need a JVM by themselves, in one process: so there is one JVM. Exit code 5 is pytest's word for nothing chosen.
+# Those that need a JVM by themselves: in two processes there are two JVMs. Exit code 5 is pytest's word for nothing chosen.
 check-tests: install  ## All tests, or those in TESTS
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not spark and not soak" $(TESTS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m "spark and not soak" $(TESTS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "spark and not soak" $(TESTS) || [ $$? -eq 5 ]
 
 format: install  ## Format the code and mend what lint can mend
 	$(BIN)/ruff format .

@@ -106,8 +106,14 @@ def _attempts(catalog: Catalog, table: str, pipeline: str) -> set[str]:
     return {row["attempt_id"] for row in rows if row["pipeline"] == pipeline}
 
 
-def assert_goes_on(catalog: Catalog, pipeline: str) -> None:
-    """A successor takes over, recovers, saves; and clears away everything that earlier attempts left behind."""
+def assert_goes_on(catalog: Catalog, pipeline: str, *, reader: Catalog | None = None) -> None:
+    """A successor takes over, recovers, saves; and clears away everything that earlier attempts left behind.
+
+    Args:
+        catalog: Whose pipeline.
+        pipeline: Which.
+        reader: The same catalog on an engine that reads quicker.
+    """
     with catalog.writer(pipeline, owner="successor") as writer:
         writer.recover()
         with writer.checkpoint() as cp:
@@ -120,8 +126,8 @@ def assert_goes_on(catalog: Catalog, pipeline: str) -> None:
         assert latest.source_offsets["successor"].offsets == {"0": str(writer.generation)}
         assert found.validate(cp.id).valid
         assert found.state(cp.id).read("successor", 1) == b"s" * 20_000
-        left = uncommitted(catalog, pipeline)
+        left = uncommitted(reader or catalog, pipeline)
         removed = {orphan.attempt_id for orphan in found.remove_orphans()}
         assert removed == left, f"of the orphans {left} only {removed} were removed"
-        still = uncommitted(catalog, pipeline)
+        still = uncommitted(reader or catalog, pipeline)
         assert not still, f"orphans {still} are still there"

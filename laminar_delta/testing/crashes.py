@@ -21,7 +21,7 @@ from typing import Any
 
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.opening import open_catalog
-from laminar_delta.catalog.tables import WRITERS
+from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine import open_engine
 from laminar_delta.testing.forks import run_forked
 from laminar_delta.testing.invariants import Holdings, assert_goes_on, assert_sound, holdings
@@ -156,9 +156,7 @@ class Child:
 
     def open(self) -> Catalog:
         """See `Story.open`."""
-        # Kept: locks let go of files when they are collected, which is at no certain moment.
-        self._opened.append(open_catalog(str(self._home / "catalog"), engine=self._engine))
-        return self._opened[-1]
+        return self._kept(open_catalog(str(self._home / "catalog"), engine=self._engine))
 
     def begin(self) -> None:
         """See `Story.begin`."""
@@ -170,8 +168,8 @@ class Child:
         begun, self._begun = self._begun, False
         if self._kill is None:
             # What readers see is the same on every engine, and this one sees it in milliseconds.
-            reader = open_engine("embedded", str(self._home / "catalog"))
-            said["state"] = holdings(Catalog(reader)) if reader.exists("manifests") else {}
+            reader = self._kept(Catalog(open_engine("embedded", str(self._home / "catalog"))))
+            said["state"] = holdings(reader) if reader.engine.exists(MANIFESTS.name) else {}
         _write(self._home / "told.jsonl", said)
         self._told += 1
         self._begun = begun
@@ -181,6 +179,11 @@ class Child:
         if self._begun:
             with self._one_by_one:  # parts are staged by several threads
                 self._pass(step, moment)
+
+    def _kept(self, catalog: Catalog) -> Catalog:
+        """Until the end: locks let go of files when they are collected, which is at no certain moment."""
+        self._opened.append(catalog)
+        return catalog
 
     def _pass(self, step: str, moment: Moment) -> None:
         self._passed[step, moment.value] += 1

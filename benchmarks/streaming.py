@@ -29,17 +29,23 @@ def run() -> None:
         spark = _session(home)
         _make_input(home)
 
-        def plain(frame: "DataFrame", batch_id: int) -> None:
-            writer = frame.write.format("delta").mode("append").option("txnAppId", "plain")
-            writer.option("txnVersion", str(batch_id)).save(str(home / "plain"))
+        def plain_into(table: Path) -> Callable[["DataFrame", int], None]:
+            def plain(frame: "DataFrame", batch_id: int) -> None:
+                writer = frame.write.format("delta").mode("append").option("txnAppId", "plain")
+                writer.option("txnVersion", str(batch_id)).save(str(table))
+
+            return plain
 
         by_path = ld.open_catalog(str(home / "catalog"))
-        by_name = ld.open_catalog("bench.checkpoints", engine="spark", spark=spark)
-        baseline = _measure(spark, home, "plain foreachBatch", plain)
+        by_name = ld.open_catalog("spark_catalog.bench", spark=spark)
+        before = _measure(spark, home, "before", plain_into(home / "before"))
         others = [
             _measure(spark, home, f"catalog by {kind}", _wrapped(catalog, home / kind))
             for kind, catalog in (("path", by_path), ("name", by_name))
         ]
+        # On both sides of the others: a JVM gets quicker as it goes.
+        after = _measure(spark, home, "after", plain_into(home / "after"))
+        baseline = Measured("plain foreachBatch", [*before.milliseconds, *after.milliseconds])
         show(
             f"{BATCHES} micro-batches of {RECORDS:,} records into a Delta table, Spark at its defaults",
             baseline,

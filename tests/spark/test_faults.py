@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+import laminar_delta as ld
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Fence, Merge
 from laminar_delta.engine.settle import OutcomeUnknown, WriteConflict
@@ -97,6 +98,13 @@ def test_a_table_that_is_not_there_is_not_found(tmp_path: Path, spark: "SparkSes
                 use(table)
         with pytest.raises(NotFoundError):
             engine.raise_fence(table, Fence("a", 1))
+
+
+def test_a_catalog_that_spark_does_not_know_is_wrong_input(spark: "SparkSession") -> None:
+    with pytest.raises(InvalidInputError, match="Spark has no catalog of that name") as caught:
+        ld.open_catalog("nowhere.checkpoints", spark=spark)
+    assert "nowhere" in str(caught.value.found)
+    assert "SHOW CATALOGS" in str(caught.value)
 
 
 def test_a_version_past_the_files_retention_is_gone(engine: SparkEngine) -> None:

@@ -71,6 +71,8 @@ _NO_TABLE = (
     "SCHEMA_NOT_FOUND",
     "TABLE_OR_VIEW_NOT_FOUND",
 )
+_NO_CATALOG = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE")
+"""Of a name in three parts the first is a catalog; Spark takes one it does not know for a schema of the current catalog."""
 _NO_VERSION = (
     "DELTA_CANNOT_RESTORE_TABLE_VERSION",
     "DELTA_LOG_FILE_NOT_FOUND",
@@ -220,6 +222,13 @@ def _as_read_error(error: Exception, table: str, version: int | None) -> Laminar
             code=ErrorCode.FILE_MISSING,
             found=text,
             next_step="Read an earlier version or another checkpoint; find out who removed the file.",
+        )
+    if _has(error, *_NO_CATALOG):
+        return InvalidInputError(
+            f"Spark has no catalog of that name, for table {table!r}: {text}",
+            expected="a schema, or a catalog that Spark knows and a schema",
+            found=text,
+            next_step="SHOW CATALOGS lists those Spark has used; spark.sql.catalog.<name> makes one known.",
         )
     if _has(error, *_NO_TABLE):
         return _no_table(table, text)

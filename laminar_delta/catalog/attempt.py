@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.rows import SaveContext, offsets_table
-from laminar_delta.catalog.tables import SOURCE_OFFSETS
+from laminar_delta.catalog.tables import PAYLOADS, SOURCE_OFFSETS
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.model.ids import new_attempt_id
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine, Metadata
     from laminar_delta.engine.request import Ahead
     from laminar_delta.model.manifest import CheckpointManifest
-
-
-PAYLOADS = ("data",)
-"""Columns left out of digests over children: chunks carry a checksum of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, PAYLOADS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import (
     CorruptionError,
@@ -19,6 +20,8 @@ from laminar_delta.errors import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Predicate
     from laminar_delta.engine.request import TableSpec
@@ -52,12 +55,15 @@ class Reading:
         return found.to_pylist()
 
     def stream(self, spec: TableSpec, *, where: Predicate, columns: Sequence[str]) -> Iterator[Row]:
-        """Like `rows`, one by one: for rows that together do not fit into memory."""
+        """Like `rows`, one by one: for rows that together do not fit into memory. Payloads are views, not copied."""
         version = self.versions.get(spec.name)
         with _of_the_format(spec):
             scanned = self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True)
         for batch in scanned:
-            yield from batch.to_pylist()
+            payloads = [name for name in PAYLOADS if name in columns]
+            views = {name: _views(batch.column(name)) for name in payloads}
+            for number, row in enumerate(batch.drop_columns(payloads).to_pylist()):
+                yield {**row, **{name: found[number] for name, found in views.items()}}
 
     def rows_despite_rot(
         self,
@@ -126,6 +132,19 @@ class Reading:
             together.setdefault(self.stored_at.get((table, number)), []).append(number)
         for version, found in together.items():
             yield self if version is None else self.with_version(table, version), found
+
+
+def _views(column: pa.Array[Any]) -> list[memoryview | None]:
+    """The values of a binary column where they lie: Arrow itself hands out copies only."""
+    _, offsets, data = column.buffers()
+    if offsets is None or data is None:
+        return [None] * len(column)
+    bounds = memoryview(offsets).cast("B").cast("i")[column.offset : column.offset + len(column) + 1]
+    whole = memoryview(data).cast("B")
+    views: list[memoryview | None] = [whole[start:end] for start, end in pairwise(bounds)]
+    if column.null_count:
+        views = [view if valid else None for view, valid in zip(views, column.is_valid().to_pylist(), strict=True)]
+    return views
 
 
 @contextmanager

@@ -15,6 +15,9 @@ from laminar_delta.engine.request import TableSpec
 FORMAT_VERSION = 1
 """Raised whenever a reader of the earlier version would misread a catalog."""
 
+PAYLOADS = ("data",)
+"""Columns of child tables that hold state: left out of digests over rows, because chunks carry a checksum of their own."""
+
 FORMAT_PROPERTY = "laminar.format"
 """The table property that holds `FORMAT_VERSION`, on every table."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.attempt import PAYLOADS
 from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, damaged_sidecar, examine_checksum, examine_operators
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
-from laminar_delta.catalog.tables import BY_NAME
+from laminar_delta.catalog.tables import BY_NAME, PAYLOADS
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
 from laminar_delta.model.findings import Finding, Severity, validate_manifest
 

@@ -6,7 +6,7 @@ beforehand.
 """
 
 from laminar_delta.codec.blocks import BLOCK_BYTES, Block, BlockCutter, ReadableFile, StateSource
-from laminar_delta.codec.buffers import BytesLike, flat_view
+from laminar_delta.codec.buffers import BytesLike, Span, flat_view, runs
 from laminar_delta.codec.checksum import XXH3_PREFIX, StreamDigest, block_hash, block_name, crc32c, verify, xxh3_hex
 from laminar_delta.codec.lcb1 import (
     MAX_BATCH_BYTES,
@@ -23,11 +23,14 @@ from laminar_delta.codec.lz4block import (
     compress_prefixed,
     decompress_block,
     decompress_prefixed,
+    decompress_recycling,
 )
 
 __all__ = [
     "BytesLike",
+    "Span",
     "flat_view",
+    "runs",
     "XXH3_PREFIX",
     "StreamDigest",
     "block_hash",
@@ -41,6 +44,7 @@ __all__ = [
     "compress_prefixed",
     "decompress_block",
     "decompress_prefixed",
+    "decompress_recycling",
     "MAX_BATCH_BYTES",
     "BatchEntry",
     "BatchHeader",

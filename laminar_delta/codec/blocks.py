@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from laminar_delta.codec.buffers import BytesLike, flat_view
+from laminar_delta.codec.buffers import BytesLike, Span, flat_view
 from laminar_delta.codec.checksum import StreamDigest, block_name
 from laminar_delta.errors import InvalidInputError, SessionStateError
 
@@ -45,6 +45,8 @@ class Block:
     name: bytes
     """xxh3-128 of `data`."""
     data: bytes | memoryview = field(repr=False)
+    span: Span | None = field(default=None, repr=False, compare=False)
+    """Where `data` lies, if other blocks lie beside it."""
 
     @property
     def raw_length(self) -> int:
@@ -107,16 +109,18 @@ class BlockCutter(Iterator[Block]):
         for piece in pieces:
             # What cannot change need not be copied to be the same when it is stored.
             fixed = type(piece.obj) is bytes
+            if fixed:
+                # At once: each call lets another thread have its turn, which this one then waits for.
+                self._digest.update(piece)
             at = 0
             while at < len(piece):
-                if not rest and len(piece) - at >= size:
-                    block = piece[at : at + size]
-                    yield self._block(block if fixed else bytes(block))
-                    at += size
-                    continue
                 taken = min(size - len(rest), len(piece) - at)
-                rest += piece[at : at + taken]
+                part = piece[at : at + taken] if fixed else self._copied(piece[at : at + taken])
                 at += taken
+                if taken == size:
+                    yield self._block(part, Span(piece, at - size, at) if fixed else None)
+                    continue
+                rest += part
                 if len(rest) == size:
                     yield self._block(bytes(rest))
                     rest.clear()
@@ -124,9 +128,14 @@ class BlockCutter(Iterator[Block]):
             yield self._block(bytes(rest))
         self._ended = True
 
-    def _block(self, data: bytes | memoryview) -> Block:
-        self._digest.update(data)
-        block = Block(index=self._count, name=block_name(data), data=data)
+    def _copied(self, part: memoryview) -> bytes:
+        """What is stored and what the checksum is of must be the same bytes, whatever becomes of the piece meanwhile."""
+        copy = bytes(part)
+        self._digest.update(copy)
+        return copy
+
+    def _block(self, data: bytes | memoryview, span: Span | None = None) -> Block:
+        block = Block(index=self._count, name=block_name(data), data=data, span=span)
         self._count += 1
         return block
 

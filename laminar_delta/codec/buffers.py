@@ -7,7 +7,8 @@ through `flat_view`.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 from laminar_delta.errors import InvalidInputError
 
@@ -35,3 +36,27 @@ def flat_view(data: BytesLike) -> memoryview:
     if not view.c_contiguous:
         view = memoryview(view.tobytes())
     return view.cast("B")
+
+
+class Span(NamedTuple):
+    """Some bytes where they lie, so that neighbours can be handed on as one."""
+
+    whole: memoryview
+    start: int
+    end: int
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes."""
+        return self.whole[self.start : self.end]
+
+
+def runs(spans: Iterable[Span]) -> list[memoryview]:
+    """The bytes of spans one after the other, those that lie behind one another as one."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and joined[-1].whole is span.whole and joined[-1].end == span.start:
+            joined[-1] = joined[-1]._replace(end=span.end)
+        else:
+            joined.append(span)
+    return [span.data for span in joined]

@@ -67,13 +67,7 @@ def decompress_block(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_
         FormatError: `raw_length` is above `max_bytes` or above what the block can hold; nothing was allocated.
         CorruptionError: the block is damaged, or holds another number of bytes.
     """
-    if raw_length < 0:
-        raise InvalidInputError(f"raw length {raw_length} is negative", expected="0 or more", found=raw_length)
-    view = flat_view(block)
-    capacity = _capacity(view)
-    if raw_length > capacity:
-        raise _too_large(f"{len(view)} bytes of LZ4 cannot hold the {raw_length} stated", capacity, raw_length)
-    _check_limit(raw_length, max_bytes)
+    view = _sized(block, raw_length, max_bytes)
     raw = _decode(view, raw_length)
     if len(raw) != raw_length:
         raise CorruptionError(
@@ -82,6 +76,26 @@ def decompress_block(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_
             found=len(raw),
         )
     return raw
+
+
+def decompress_recycling(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_RAW_BYTES) -> memoryview:
+    """The same into memory that Arrow uses again, for blocks with a checksum beside them, which the caller must compare.
+
+    A block that holds less than stated is not noticed here: what is behind its content is whatever was in memory. Fresh memory
+    for every block costs more than decoding it, and threads that ask the system for some wait for one another.
+
+    Raises:
+        FormatError: as `decompress_block`.
+        CorruptionError: the block is damaged, or holds more than `raw_length` bytes.
+    """
+    import pyarrow as pa
+
+    view = _sized(block, raw_length, max_bytes)
+    try:
+        raw = pa.Codec("lz4_raw").decompress(pa.py_buffer(view), decompressed_size=raw_length)
+    except OSError as error:
+        raise _undecodable(view, raw_length) from error
+    return flat_view(memoryview(raw))
 
 
 def decompress_prefixed(data: BytesLike, *, max_bytes: int = MAX_RAW_BYTES) -> bytes:
@@ -129,11 +143,27 @@ def _decode(block: memoryview, capacity: int) -> bytes:
     try:
         raw: bytes = lz4.block.decompress(block, uncompressed_size=capacity)
     except lz4.block.LZ4BlockError as error:
-        raise CorruptionError(
-            f"LZ4 decompression failed: the block is damaged or holds more than the {capacity} bytes stated",
-            details={"block_bytes": len(block), "capacity": capacity},
-        ) from error
+        raise _undecodable(block, capacity) from error
     return raw
+
+
+def _undecodable(block: memoryview, capacity: int) -> CorruptionError:
+    return CorruptionError(
+        f"LZ4 decompression failed: the block is damaged or holds more than the {capacity} bytes stated",
+        details={"block_bytes": len(block), "capacity": capacity},
+    )
+
+
+def _sized(block: BytesLike, raw_length: int, max_bytes: int) -> memoryview:
+    """A block that may hold `raw_length` bytes, which the caller is ready to hold too."""
+    if raw_length < 0:
+        raise InvalidInputError(f"raw length {raw_length} is negative", expected="0 or more", found=raw_length)
+    view = flat_view(block)
+    capacity = _capacity(view)
+    if raw_length > capacity:
+        raise _too_large(f"{len(view)} bytes of LZ4 cannot hold the {raw_length} stated", capacity, raw_length)
+    _check_limit(raw_length, max_bytes)
+    return view
 
 
 def _capacity(block: memoryview) -> int:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from laminar_delta.catalog.attempt import PAYLOADS
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.chunks import rows_table
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.staging import Cutting
-from laminar_delta.catalog.tables import BY_NAME
+from laminar_delta.catalog.tables import BY_NAME, PAYLOADS
 from laminar_delta.engine.embedded.payloads import write_files
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.model.ids import new_attempt_id

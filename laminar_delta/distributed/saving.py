@@ -14,11 +14,11 @@ from deltalake.transaction import AddAction
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from laminar_delta.catalog.attempt import PAYLOADS, Part
+from laminar_delta.catalog.attempt import Part
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
 from laminar_delta.catalog.state.staging import StagedState, staged_state
-from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, PAYLOADS
 from laminar_delta.distributed.cutting import WRITTEN, Order, chunk_batches, write_parts
 from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.predicate import col

@@ -6,6 +6,7 @@ A chunk is verified by itself, so a read never hands out bytes that were not the
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -17,11 +18,13 @@ from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.layout import NAME_BYTES
 from laminar_delta.codec import (
     BlockCutter,
+    Span,
     block_hash,
     block_name,
     compress_block,
-    decompress_block,
+    decompress_recycling,
     flat_view,
+    runs,
     verify,
     xxh3_hex,
 )
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _OFFSETS = struct.Struct("=ii")
+_own = threading.local()
+"""Each thread's room to join blocks in."""
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ def checksum_over(states: Mapping[tuple[str, int], str]) -> str:
 
 def chunk_row(fixed: Row, number: int, blocks: Sequence[Block]) -> Row:
     """Some blocks as one row, beginning with what is the same for all rows of a state."""
-    raw = b"".join(block.data for block in blocks) if len(blocks) > 1 else blocks[0].data
+    raw = _joined(blocks)
     return {
         **fixed,
         "chunk": number,
@@ -86,6 +91,26 @@ def chunk_row(fixed: Row, number: int, blocks: Sequence[Block]) -> Row:
         "apply": None,
         "upon": None,
     }
+
+
+def _joined(blocks: Sequence[Block]) -> bytes | memoryview:
+    """Blocks one behind the other, until the next call in the same thread.
+
+    Not copied where they lie so anyway. Otherwise into the same room each time: memory asked for anew costs more than all that
+    is done with it.
+    """
+    pieces = runs(block.span or Span(flat_view(block.data), 0, len(block.data)) for block in blocks)
+    if len(pieces) == 1:
+        return pieces[0]
+    length = sum(map(len, pieces))
+    room: bytearray | None = getattr(_own, "room", None)
+    if room is None or len(room) < length:
+        room = _own.room = bytearray(length)
+    at = 0
+    for piece in pieces:
+        room[at : at + len(piece)] = piece
+        at += len(piece)
+    return memoryview(room)[:length]
 
 
 def rows_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
@@ -108,7 +133,7 @@ def names_of(row: Row) -> list[bytes]:
     return [names[at : at + NAME_BYTES] for at in range(0, len(names), NAME_BYTES)]
 
 
-def raw_of(row: Row) -> bytes:
+def raw_of(row: Row) -> memoryview:
     """The bytes of a chunk, verified. Raises `CorruptionError` naming operator, partition, checkpoint and chunk."""
     where = (
         f"chunk {row['chunk']} of operator {row['operator']!r} partition {row['partition']} "
@@ -116,7 +141,7 @@ def raw_of(row: Row) -> bytes:
     )
     details = {name: row[name] for name in ("operator", "partition", "checkpoint_id", "chunk")}
     try:
-        raw = decompress_block(row["data"], row["raw_length"])
+        raw = decompress_recycling(row["data"], row["raw_length"])
     except CorruptionError as error:
         raise CorruptionError(
             f"{where} does not decompress: {error.message}",
@@ -128,15 +153,15 @@ def raw_of(row: Row) -> bytes:
     return raw
 
 
-def blocks_of(row: Row, block_bytes: int) -> Iterator[tuple[bytes, memoryview]]:
+def blocks_of(row: Row, block_bytes: int) -> Iterator[tuple[bytes, Span]]:
     """The blocks of a chunk by name. Raises `CorruptionError` when it does not hold what it says."""
-    raw = flat_view(raw_of(row))
+    raw = raw_of(row)
     names = names_of(row)
     for place, name in enumerate(names):
         # Only the last block of a state is shorter, and it is the last of its chunk.
         end = len(raw) if place + 1 == len(names) else (place + 1) * block_bytes
-        block = raw[place * block_bytes : end]
-        found = block_name(block)
+        span = Span(raw, place * block_bytes, end)
+        found = block_name(span.data)
         if found != name:
             raise CorruptionError(
                 f"block {place} of chunk {row['chunk']} of operator {row['operator']!r} partition {row['partition']} "
@@ -145,4 +170,4 @@ def blocks_of(row: Row, block_bytes: int) -> Iterator[tuple[bytes, memoryview]]:
                 found=found.hex(),
                 details={key: row[key] for key in ("operator", "partition", "checkpoint_id", "chunk")},
             )
-        yield name, block
+        yield name, span

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.state.chunks import blocks_of, names_of
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.tables import BY_NAME
-from laminar_delta.codec import StreamDigest, verify, xxh3_hex
+from laminar_delta.codec import Span, StreamDigest, runs, verify, xxh3_hex
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError
 
@@ -65,7 +65,7 @@ def put_together(layout: Layout, chunks: Iterable[Row]) -> bytes:
 
 
 def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryview]:
-    """The blocks of a state in order.
+    """A state from its beginning to its end, in pieces of a block or of several that lie together.
 
     Args:
         reading: At which versions.
@@ -77,9 +77,9 @@ def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryvi
     """
     digest = StreamDigest()
     for window in _windows(reading, pipeline, layout):
-        for block in window:
-            digest.update(block)
-            yield block
+        for piece in window:
+            digest.update(piece)
+            yield piece
     _check_whole(layout, digest.checksum)
 
 
@@ -106,14 +106,14 @@ def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[m
                 yield window
 
 
-def _unpacked(packer: Packer, rows: Iterable[Row], layout: Layout) -> Iterator[tuple[bytes, memoryview]]:
+def _unpacked(packer: Packer, rows: Iterable[Row], layout: Layout) -> Iterator[tuple[bytes, Span]]:
     """The blocks of chunks by name, verified, in the order of the chunks."""
     unpack = partial(_blocks, block_bytes=layout.block_bytes)
     for blocks in packer.ahead(unpack, ((row, (row["raw_length"] or 0) >= LARGE_BYTES) for row in rows)):
         yield from blocks
 
 
-def _blocks(row: Row, *, block_bytes: int) -> list[tuple[bytes, memoryview]]:
+def _blocks(row: Row, *, block_bytes: int) -> list[tuple[bytes, Span]]:
     return list(blocks_of(row, block_bytes))
 
 
@@ -133,23 +133,29 @@ class _Fetcher:
 
     def window(self, start: int) -> list[memoryview]:
         names = self._layout.names_from(start, self.count)
-        found = {name: memoryview(self._kept[name]) for name in names if name in self._kept}
+        found = {name: _whole(self._kept[name]) for name in names if name in self._kept}
         places = {place for name in names if name not in found and (place := self._places.get(name)) is not None}
         end = start + self.count
         self._kept = {name: data for name, data in self._kept.items() if self._last_use[name] >= end}
         room = KEPT_BYTES // self._layout.block_bytes - len(self._kept)
         wanted = set(names)
         rows = _rows(self._reading, self._pipeline, self._layout, places, with_data=True)
-        for name, block in _unpacked(self._packer, rows, self._layout):
+        for name, span in _unpacked(self._packer, rows, self._layout):
             if name in wanted:
-                found[name] = block
+                found[name] = span
             if room > 0 and self._last_use.get(name, -1) >= end and name not in self._kept:
-                self._kept[name] = bytes(block)
+                # A copy: the chunk it came in is many times as large.
+                self._kept[name] = bytes(span.data)
                 room -= 1
         return _in_order(self._layout, start, names, found)
 
 
-def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes, memoryview]) -> list[memoryview]:
+def _whole(block: bytes) -> Span:
+    return Span(memoryview(block), 0, len(block))
+
+
+def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes, Span]) -> list[memoryview]:
+    """Blocks one after the other, neighbours as one."""
     missing = [place for place, name in enumerate(names) if name not in found]
     if missing:
         raise CorruptionError(
@@ -159,7 +165,7 @@ def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes,
             found=len(names) - len(missing),
             details={"operator": layout.operator, "partition": layout.partition},
         )
-    return [found[name] for name in names]
+    return runs(found[name] for name in names)
 
 
 def _places(reading: Reading, pipeline: str, layout: Layout) -> dict[bytes, Place]:

@@ -218,6 +218,8 @@ class SavingWriter:
                 raise
         if staged.state is not None:
             self.basis.are(staged.state.layouts)
+        else:
+            self.basis.were()
 
     def check_held(self) -> None:
         """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""

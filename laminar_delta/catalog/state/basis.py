@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import LaminarDeltaError
@@ -26,6 +27,7 @@ class Basis:
         self._pipeline = pipeline
         self._layouts: Layouts = {}
         self._checkpoint_id: int | None = None
+        self._is_newest = True
         self._lock = threading.Lock()
 
     def layouts(self) -> Layouts:
@@ -34,17 +36,26 @@ class Basis:
             if self._checkpoint_id is not None:
                 self._layouts = self._read(self._checkpoint_id)
                 self._checkpoint_id = None
+            if not self._is_newest and self._layouts:
+                # Nobody kept them: a checkpoint stored upon what is gone would be of no use.
+                gone = standing(self._reading, self._pipeline).retired
+                self._layouts = {key: found for key, found in self._layouts.items() if not found.reaches & gone}
             return self._layouts
 
     def are(self, layouts: Layouts) -> None:
         """From now on these, of a checkpoint just committed."""
         with self._lock:
-            self._layouts, self._checkpoint_id = layouts, None
+            self._layouts, self._checkpoint_id, self._is_newest = layouts, None, True
+
+    def were(self) -> None:
+        """A checkpoint without such state was committed after them: by now they may be retired."""
+        with self._lock:
+            self._is_newest = False
 
     def of(self, checkpoint_id: int | None) -> None:
         """From now on those of this checkpoint, read when they are needed; of none, to store the next state whole."""
         with self._lock:
-            self._layouts, self._checkpoint_id = {}, checkpoint_id
+            self._layouts, self._checkpoint_id, self._is_newest = {}, checkpoint_id, True
 
     def _read(self, checkpoint_id: int) -> Layouts:
         try:

@@ -76,6 +76,11 @@ class Layout:
         """The checkpoints that must be there for it to be read, its own among them when it stores something."""
         return {found.checkpoint_id for found in (*self.stores, *self.upon)}
 
+    @property
+    def reaches(self) -> set[int]:
+        """The checkpoints that must stay for another state to be stored upon it: what it needs, and where it is itself."""
+        return self.needs if self.origin is None else self.needs | {self.origin.checkpoint_id}
+
     def names_from(self, start: int, count: int) -> list[bytes]:
         """The names of some blocks in order."""
         view = self.names[start * NAME_BYTES : (start + count) * NAME_BYTES]

@@ -1,4 +1,7 @@
-"""The catalog: pipelines, their writers, and the audit over everything that was committed."""
+"""The catalog: pipelines, their writers, and the audit over everything that was committed.
+
+What only some calls need is imported by them: a command that looks at one pipeline would spend half its time on the rest.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog import generations
-from laminar_delta.catalog.audit import AuditEntry, audit
-from laminar_delta.catalog.group import Save, save_together
 from laminar_delta.catalog.later import create_views, relations, versions_at
-from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress, maintain
-from laminar_delta.catalog.overview import PipelineOverview, overviews
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, WRITERS
-from laminar_delta.catalog.usage import CatalogUsage, usage
-from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
@@ -27,7 +23,13 @@ from laminar_delta.model.ids import validate_pipeline_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from laminar_delta.catalog.audit import AuditEntry
+    from laminar_delta.catalog.group import Save
+    from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport, Progress
+    from laminar_delta.catalog.overview import PipelineOverview
     from laminar_delta.catalog.staged import Saved
+    from laminar_delta.catalog.usage import CatalogUsage
+    from laminar_delta.catalog.writer import Writer
     from laminar_delta.engine.base import Engine
 
 
@@ -71,6 +73,8 @@ class Catalog(Displayed):
 
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
         """Everything that was committed, newest first, as far back as the logs reach."""
+        from laminar_delta.catalog.audit import audit
+
         return audit(self.engine, pipeline=pipeline, limit=limit)
 
     def sql(self, query: str) -> pa.Table:
@@ -90,11 +94,15 @@ class Catalog(Displayed):
 
     def overview(self, pipelines: Sequence[str] | None = None) -> list[PipelineOverview]:
         """Where every pipeline stands, by name; or those named. One look at the tables, however many there are."""
+        from laminar_delta.catalog.overview import overviews
+
         chosen = None if pipelines is None else [validate_pipeline_name(name) for name in pipelines]
         return overviews(self.reading, chosen)
 
     def usage(self) -> CatalogUsage:
         """What the catalog's files take as it is: per pipeline what is live, pinned, reclaimable, and per table."""
+        from laminar_delta.catalog.usage import usage
+
         self._check_now("measured")
         return usage(self.reading)
 
@@ -155,9 +163,12 @@ class Catalog(Displayed):
             vnode_count: Into how many virtual nodes the pipeline divides its state, to be kept with each checkpoint.
             state_policy: How operator state is cut, and how long its chains may get.
         """
+        from laminar_delta.catalog.generations import take_over
+        from laminar_delta.catalog.writer import Writer
+
         self._check_now("written")
         name = validate_pipeline_name(pipeline)
-        held = generations.take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
+        held = take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
         return Writer(self.engine, held, vnode_count=vnode_count, state_policy=state_policy)
 
     def save_together(self, saves: Sequence[Save]) -> list[Saved | LaminarDeltaError]:
@@ -168,6 +179,8 @@ class Catalog(Displayed):
         Returns:
             For each save, in order, what `Writer.save` would have returned, or the error it would have raised.
         """
+        from laminar_delta.catalog.group import save_together
+
         self._check_now("written")
         return save_together(self.engine, saves)
 
@@ -190,6 +203,8 @@ class Catalog(Displayed):
             dry_run: Only tell what would be done.
             progress: Is told what comes next.
         """
+        from laminar_delta.catalog.maintenance import MaintenancePolicy, maintain
+
         self._check_now("maintained")
         return maintain(
             self.engine,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.formats import UpgradePlan, check_format, plan_upgrade, upgrade
 from laminar_delta.catalog.tables import ENGINE_PROPERTY, MANIFESTS, TABLES
-from laminar_delta.engine import open_engine
+from laminar_delta.engine import EMBEDDED, engine_for, open_engine
 from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.masking import masked
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-EMBEDDED = "embedded"
-_SCHEMA_NAME = re.compile(r"\w+\.\w+(\.\w+)?")
 _FORBIDDEN_PROPERTY = "delta.setTransactionRetentionDuration"
 
 
@@ -57,11 +54,6 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
     if is_new and opened.by_name:
         _add_views(catalog)
     return catalog
-
-
-def engine_for(location: str) -> str:
-    """The engine that commits to a new catalog at a location."""
-    return "spark" if _SCHEMA_NAME.fullmatch(location) else EMBEDDED
 
 
 def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool = False, **options: Any) -> UpgradePlan:

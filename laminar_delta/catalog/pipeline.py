@@ -1,4 +1,7 @@
-"""A pipeline as readers see it: its checkpoints, whether they are sound, and what is decided on them."""
+"""A pipeline as readers see it: its checkpoints, whether they are sound, and what is decided on them.
+
+What only some calls need is imported by them; see `catalog.catalog`.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,12 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
-from laminar_delta.catalog.derive import Derived, OffsetEdits, preview
-from laminar_delta.catalog.describing import CheckpointDescription, describe
-from laminar_delta.catalog.diff import CheckpointDiff, diff_checkpoints
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
-from laminar_delta.catalog.orphans import Orphan, find_orphans, remove_orphans
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import RECOVERIES
-from laminar_delta.catalog.timeline import Happening, timeline
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
@@ -33,7 +31,12 @@ from laminar_delta.model.manifest import now_ms
 from laminar_delta.model.report import RecoveryReport
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.derive import Derived, OffsetEdits
+    from laminar_delta.catalog.describing import CheckpointDescription
+    from laminar_delta.catalog.diff import CheckpointDiff
+    from laminar_delta.catalog.orphans import Orphan
     from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.timeline import Happening
     from laminar_delta.model.manifest import CheckpointManifest
 
 
@@ -67,10 +70,14 @@ class Pipeline(Displayed):
 
     def describe(self, checkpoint_id: int) -> CheckpointDescription:
         """One checkpoint with everything there is to say of it, retired or not. Raises `NotFoundError`."""
+        from laminar_delta.catalog.describing import describe
+
         return describe(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
 
     def timeline(self) -> builtins.list[Happening]:
         """Everything that happened to the pipeline, oldest first: saves, deliveries, decisions, recoveries, takeovers."""
+        from laminar_delta.catalog.timeline import timeline
+
         return timeline(self.reading, self.name)
 
     def recoveries(self) -> builtins.list[RecoveryReport]:
@@ -99,6 +106,8 @@ class Pipeline(Displayed):
             edits: For an edit: per source the partitions and their new offsets.
             accept_undelivered: Also from one that its sinks did not get.
         """
+        from laminar_delta.catalog.derive import preview
+
         origin = None if from_pipeline is None else validate_pipeline_name(from_pipeline)
         return preview(
             self.reading,
@@ -113,6 +122,8 @@ class Pipeline(Displayed):
 
     def orphans(self) -> tuple[Orphan, ...]:
         """What `remove_orphans` would remove as things are."""
+        from laminar_delta.catalog.orphans import find_orphans
+
         return find_orphans(self.reading.engine, self.name)
 
     def get(self, checkpoint_id: int) -> CheckpointManifest:
@@ -141,6 +152,8 @@ class Pipeline(Displayed):
 
     def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
         """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""
+        from laminar_delta.catalog.diff import diff_checkpoints
+
         other = self if other_pipeline is None else Pipeline(validate_pipeline_name(other_pipeline), self.reading)
         return diff_checkpoints(self.reading, self._visible(before), other._visible(after))
 
@@ -200,6 +213,8 @@ class Pipeline(Displayed):
             aborted: `Writer.aborted`, when it is the writer who asks.
             owner: Who, for the audit.
         """
+        from laminar_delta.catalog.orphans import remove_orphans
+
         self._check_writable()
         return remove_orphans(self.reading.engine, self.name, owner=owner or default_owner(), aborted=aborted)
 

@@ -42,9 +42,9 @@ class Call:
     def catalog(self, *, create: bool = False) -> Catalog:
         """The catalog the settings name; opened once."""
         if not self._opened:
+            _leave_out_what_spark_needs(self.settings.engine, self.location)
             import laminar_delta as ld
 
-            _leave_out_pandas(self.settings.engine, self.location)
             found = ld.open_catalog(self.location, engine=self.settings.engine, create=create, **self.options)
             self._opened.append(found)
         return self._opened[0]
@@ -170,16 +170,16 @@ def own_process() -> None:
     _own_process = True
 
 
-def _leave_out_pandas(engine: str | None, location: str) -> None:
-    """Keeps pyarrow from importing pandas, which it does at the first timestamp to find that it does not need it.
+def _leave_out_what_spark_needs(engine: str | None, location: str) -> None:
+    """Keeps pyarrow from importing numpy, and pandas at the first timestamp, to find that it needs neither.
 
-    That would take as long as all the rest of a short call. Never where Spark is used, which needs it, nor in a process that is
-    not ours alone: pyarrow remembers for good that there is none.
+    Together they would take longer than all the rest of a short call. Never where Spark is used, which needs them, nor in a
+    process that is not ours alone: pyarrow remembers for good that there are none.
     """
-    from laminar_delta.catalog.opening import engine_for
+    from laminar_delta.engine import engine_for
 
-    if _own_process and (engine or engine_for(location)) != "spark" and "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _NoPandas())
+    if _own_process and (engine or engine_for(location)) != "spark" and not sys.modules.keys() & _LeftOut.NAMES:
+        sys.meta_path.insert(0, _LeftOut())
 
 
 @contextmanager
@@ -202,13 +202,15 @@ def _logging(settings: Settings) -> Iterator[None]:
         logger.setLevel(before)
 
 
-class _NoPandas(MetaPathFinder):
-    """Finds that there is no pandas."""
+class _LeftOut(MetaPathFinder):
+    """Finds that there is no numpy and no pandas."""
+
+    NAMES = frozenset({"numpy", "pandas"})
 
     def find_spec(self, fullname: str, *_: object) -> None:
         """See `MetaPathFinder`."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is left out of short calls of the command line", name=fullname)
+        if fullname in self.NAMES:
+            raise ModuleNotFoundError(f"{fullname} is left out of short calls of the command line", name=fullname)
 
 
 class _Masking(logging.Formatter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,14 @@ ENGINES = {
     "spark": "laminar_delta.engine.spark:SparkEngine",
 }
 """Name to where the class lives. A dotted path and not an import, so that the core never imports an engine."""
+
+EMBEDDED = "embedded"
+_SCHEMA_NAME = re.compile(r"\w+\.\w+(\.\w+)?")
+
+
+def engine_for(location: str) -> str:
+    """The engine that commits to a new catalog at a location."""
+    return "spark" if _SCHEMA_NAME.fullmatch(location) else EMBEDDED
 
 
 def open_engine(name: str, location: str, **options: Any) -> Engine:
@@ -53,4 +62,4 @@ def open_engine(name: str, location: str, **options: Any) -> Engine:
     return engine
 
 
-__all__ = ["ENGINES", "open_engine"]
+__all__ = ["EMBEDDED", "ENGINES", "engine_for", "open_engine"]

@@ -13,7 +13,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
@@ -27,6 +28,7 @@ from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
+from laminar_delta.streaming.elsewhere import CatalogElsewhere
 from laminar_delta.streaming.lines import DOCUMENT, Head, document
 from laminar_delta.streaming.query import RunningQuery
 from laminar_delta.streaming.runs import Run, Starting
@@ -93,11 +95,15 @@ def foreach_batch(
     )
 
 
+_OF_THIS_PROCESS = frozenset({"catalog", "last", "_run"})
+"""What a process that the function is handed to finds for itself."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ForeachBatch:
     """What Spark calls; made by `foreach_batch`. Belongs to one query at a time, which may be started again and again."""
 
-    catalog: Catalog
+    catalog: Catalog | CatalogElsewhere
     pipeline: str
     fn: BatchFunction
     sinks: tuple[FrameSink, ...]
@@ -122,6 +128,8 @@ class ForeachBatch:
         """
         clock = time.monotonic()
         with self._step(BatchStep.DELIVER):
+            if isinstance(self.catalog, CatalogElsewhere):
+                self.catalog = self.catalog.open(frame.sparkSession)
             query = RunningQuery.of(frame, self.checkpoint_location)
             run = self._run
             if run is None or not run.goes_on(query, batch_id):
@@ -136,6 +144,11 @@ class ForeachBatch:
         )
         if self.on_result is not None:
             self.on_result(result)
+
+    def __reduce__(self) -> tuple[Callable[[], ForeachBatch], tuple[()]]:
+        """For Spark Connect, which runs the function in a process of the server's; `last` is known there only."""
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _OF_THIS_PROCESS}
+        return partial(ForeachBatch, catalog=CatalogElsewhere.of(self.catalog), **kept), ()
 
     def close(self) -> None:
         """Lets go of the pipeline, so that others need not take it over. A further batch takes it again."""
@@ -153,7 +166,7 @@ class ForeachBatch:
 
     def _start(self, query: RunningQuery, frame: DataFrame, batch_id: int) -> Run:
         self._check_free(query)
-        writer = self.catalog.writer(
+        writer = self._here.writer(
             self.pipeline,
             owner=self.owner,
             reason=f"query {query.query_id}" + (f", run {query.run_id}" if query.run_id else ""),
@@ -200,7 +213,7 @@ class ForeachBatch:
 
     def _fill(self, run: Run, frame: DataFrame, batch_id: int, checkpoint: CheckpointBuilder) -> None:
         planned = run.query.planned(batch_id)
-        state = None if run.head is None else self.catalog.pipeline(self.pipeline).state(run.head.checkpoint_id)
+        state = None if run.head is None else self._here.pipeline(self.pipeline).state(run.head.checkpoint_id)
         batch = Batch(id=batch_id, checkpoint=checkpoint, spark=frame.sparkSession, previous=run.previous, state=state)
         with self._step(BatchStep.FUNCTION):
             output = self.fn(frame, batch)
@@ -267,6 +280,11 @@ class ForeachBatch:
                 found=query.query_id,
                 next_step="Give each query a `foreach_batch` and a pipeline of its own.",
             )
+
+    @property
+    def _here(self) -> Catalog:
+        assert not isinstance(self.catalog, CatalogElsewhere), "opened by the first batch"
+        return self.catalog
 
     @contextmanager
     def _step(self, step: BatchStep) -> Iterator[None]:

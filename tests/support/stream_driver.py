@@ -184,7 +184,8 @@ def _session(order: dict[str, Any]) -> SparkSession:
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     if "kafka" in order["sources"]:
-        settings["spark.jars"] = ",".join(map(str, jars(CONNECTOR)))
+        # As an argument: as a setting it would take the place of the packages that executors are sent.
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, jars(CONNECTOR)))} pyspark-shell"
     builder = SparkSession.builder.master(order.get("master", "local[2]"))
     for name, value in settings.items():
         builder = builder.config(name, value)

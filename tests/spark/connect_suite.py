@@ -1,6 +1,5 @@
 """The conformance suite through Spark Connect, on tables by name. Run by `test_connect.py` in a process of its own."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.testing.conformance import EngineConformance
-from tests.support.configurations import LOCAL, settings
+from tests.support.connect import session
 from tests.support.harnesses import after_once
 from tests.support.spark_harness import SparkHarness
 
@@ -57,22 +56,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def connected(warehouse: Path) -> "Iterator[SparkSession]":
-    from pyspark.sql import SparkSession
-
-    builder = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.jars.packages", settings(LOCAL / "spark-defaults.conf")["spark.jars.packages"])
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.sql.warehouse.dir", str(warehouse))
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # settings of the server, which it has by then
-        session = builder.getOrCreate()
-    yield session
-    session.stop()
+    spark = session(str(warehouse))
+    yield spark
+    spark.stop()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -8,32 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.configurations import LOCAL, settings
+ROOT = Path(__file__).parents[2]
 
 CLIENT = """
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import SparkSession
-
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Fence, Merge, WhenMatched
 from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.errors import ConflictError, ErrorCode, FencedError, InvalidInputError, NotFoundError
 from laminar_delta.testing.conformance.tables import EVERY_TYPE, LINES, every_type_rows, line
+from tests.support.connect import session
 import pyarrow as pa
 
-spark = (
-    SparkSession.builder.remote("local[2]")
-    .config("spark.jars.packages", sys.argv[2])
-    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    .config("spark.sql.warehouse.dir", sys.argv[1])
-    .config("spark.ui.enabled", "false")
-    .config("spark.driver.memory", "2g")
-    .getOrCreate()
-)
+spark = session(sys.argv[1])
 warnings.simplefilter("error")
 warnings.simplefilter("ignore", ResourceWarning)
 
@@ -106,21 +96,11 @@ CATALOG = """
 import sys
 import warnings
 
-from pyspark.sql import SparkSession
-
 import laminar_delta as ld
-from laminar_delta.errors import ErrorCode, FencedError, InvalidInputError
+from laminar_delta.errors import FencedError
+from tests.support.connect import session
 
-spark = (
-    SparkSession.builder.remote("local[2]")
-    .config("spark.jars.packages", sys.argv[2])
-    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    .config("spark.sql.warehouse.dir", sys.argv[1])
-    .config("spark.ui.enabled", "false")
-    .config("spark.driver.memory", "2g")
-    .getOrCreate()
-)
+spark = session(sys.argv[1])
 warnings.simplefilter("error")
 warnings.simplefilter("ignore", ResourceWarning)
 
@@ -168,22 +148,11 @@ import json
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 import laminar_delta as ld
 from laminar_delta import streaming
+from tests.support.connect import session
 
-spark = (
-    SparkSession.builder.remote("local[2]")
-    .config("spark.jars.packages", sys.argv[2])
-    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    .config("spark.sql.warehouse.dir", sys.argv[1])
-    .config("spark.sql.shuffle.partitions", "1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.driver.memory", "2g")
-    .getOrCreate()
-)
+spark = session(sys.argv[1])
 home = Path(sys.argv[1]).parent
 (home / "in").mkdir()
 catalog = ld.open_catalog("spark_catalog.ckpt", spark=spark)
@@ -232,11 +201,10 @@ spark.stop()
     ids=["engine", "catalog", "stream"],
 )
 def test_over_connect(client: str, tmp_path: Path) -> None:
-    package = settings(LOCAL / "spark-defaults.conf")["spark.jars.packages"]
     done = subprocess.run(
-        [sys.executable, "-c", client, str(tmp_path / "warehouse"), package],
+        [sys.executable, "-c", client, str(tmp_path / "warehouse")],
         cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -248,7 +216,7 @@ def test_over_connect(client: str, tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.soak
 def test_the_suite_over_connect_fails_where_the_page_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "connect.md").read_text()
+    page = (ROOT / "docs" / "connect.md").read_text()
     told = set(re.findall(r"`(test_\w+(?:\[[^\]]+\])?)`", page))
     command = [
         sys.executable,
@@ -263,7 +231,7 @@ def test_the_suite_over_connect_fails_where_the_page_says() -> None:
     ]
     done = subprocess.run(
         [*command, "--tb=line", "-o", "faulthandler_timeout=3600"],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,

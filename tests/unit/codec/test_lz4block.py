@@ -17,6 +17,7 @@ from laminar_delta.codec import (
     compress_prefixed,
     decompress_block,
     decompress_prefixed,
+    decompress_recycling,
 )
 from laminar_delta.errors import CorruptionError, ErrorCode, FormatError, InvalidInputError
 
@@ -182,3 +183,27 @@ def test_damaged_blocks_give_the_stated_length_or_a_typed_error(data: bytes, dra
         assert result.code is ErrorCode.FORMAT_TOO_LARGE
     else:
         assert "LZ4 decompression failed" in result.message
+
+
+@settings(deadline=None)
+@given(raw_data)
+def test_round_trip_into_memory_used_again(data: bytes) -> None:
+    assert decompress_recycling(memoryview(compress_block(data)), len(data)) == data
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300), st.integers(0, 5000))
+def test_anything_into_memory_used_again_is_that_length_or_a_typed_error(data: bytes, length: int) -> None:
+    result = outcome(lambda: bytes(decompress_recycling(data, length)))
+    assert isinstance(result, FormatError | CorruptionError) or len(result) == length
+
+
+def test_limits_into_memory_used_again() -> None:
+    with pytest.raises(CorruptionError, match="damaged or holds more"):
+        decompress_recycling(TEN_LITERALS, 9)
+    with pytest.raises(FormatError):
+        decompress_recycling(TEN_LITERALS, MAX_EXPANSION * len(TEN_LITERALS) + 1)
+    with pytest.raises(FormatError):
+        decompress_recycling(TEN_LITERALS, 10, max_bytes=9)
+    # A checksum beside it has to tell this one.
+    assert bytes(decompress_recycling(TEN_LITERALS, 11))[:10] == b"0123456789"

@@ -8,9 +8,9 @@ Names are loaded when they are first used, so that importing the package costs n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from laminar_delta._lazy import lazy_names
 from laminar_delta._version import __version__
 
 if TYPE_CHECKING:
@@ -80,16 +80,7 @@ _HOME = {
     "vnode_ranges": "laminar_delta.catalog.state.vnodes",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'laminar_delta' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
-
+__getattr__, __dir__ = lazy_names(__name__, _HOME)
 
 __all__ = [
     "Catalog",

@@ -1,24 +1,36 @@
-"""The console script `laminar-delta`. Commands import what they need when they run, so that `--help` is immediate."""
+"""The console script `laminar-delta`. A call imports the family of its command only, and that what it needs when it runs."""
 
 from __future__ import annotations
 
 import io
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from laminar_delta._version import __version__
-from laminar_delta.cli import asking, deriving, keeping, looking, moving, safety, setting_up
 from laminar_delta.cli.call import own_process
 from laminar_delta.cli.registry import COMMANDS, GROUPS, build
 
-if TYPE_CHECKING:
-    from types import ModuleType
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "looking": ("ls", "show", "latest", "history", "audit", "diff"),
+    "asking": ("sql", "usage", "metrics"),
+    "safety": ("validate", "recover"),
+    "keeping": ("prune", "restore", "pin", "unpin", "orphans", "maintain"),
+    "deriving": ("offsets", "rewind", "fork"),
+    "moving": ("inspect", "import", "export", "report"),
+    "setting_up": ("init", "doctor", "upgrade", "demo", "race"),
+}
+"""The modules that register commands when they are imported, and the first words of those. A test compares."""
 
-FAMILIES: tuple[ModuleType, ...] = (looking, asking, safety, keeping, deriving, moving, setting_up)
-"""The modules whose commands there are: importing them registers those."""
+
+_HELP = (
+    "A transactional checkpoint catalog for data pipelines, kept as Delta tables. The catalog is named by --catalog, by "
+    "LAMINAR_DELTA_CATALOG, or in laminar-delta.toml. Every command has --json; docs/cli.md has its fields and the exit codes."
+)
 
 
 class _Grouped(TyperGroup):
@@ -38,24 +50,12 @@ class _Grouped(TyperGroup):
                 formatter.write_dl(rows)
 
 
-app = typer.Typer(
-    name="laminar-delta",
-    cls=_Grouped,
-    help="A transactional checkpoint catalog for data pipelines, kept as Delta tables. The catalog is named by --catalog, by "
-    "LAMINAR_DELTA_CATALOG, or in laminar-delta.toml. Every command has --json; docs/cli.md has its fields and the exit codes.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"laminar-delta {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def _common(
     version: Annotated[  # handled by its callback
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
@@ -64,17 +64,30 @@ def _common(
     pass
 
 
-build(app, FAMILIES)
+def application(families: Iterable[str] = tuple(FAMILIES)) -> typer.Typer:
+    """The command line with the commands of some families."""
+    app = typer.Typer(
+        name="laminar-delta",
+        cls=_Grouped,
+        help=_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_common)
+    build(app, [import_module(f"laminar_delta.cli.{name}") for name in families])
+    return app
 
 
 def main() -> None:
-    """Runs the command line, in a process of its own. Tests call `app`."""
+    """Runs the command line, in a process of its own. Tests call `application`."""
     own_process()
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal has no letters for is shown all the same, and is no error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    own = [family for family, words in FAMILIES.items() if sys.argv[1:] and sys.argv[1] in words]
+    application(own or FAMILIES)()
 
 
 if __name__ == "__main__":

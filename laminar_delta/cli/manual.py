@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from laminar_delta.cli.exits import MEANING
@@ -47,10 +48,11 @@ def metrics() -> str:
 
 def commands() -> str:
     """Every command under its heading, with the JSON fields it prints."""
+    families = [import_module(f"laminar_delta.cli.{name}") for name in FAMILIES]
     parts = []
     for group in GROUPS:
         parts.append(f"### {group}")
-        for found in in_order(FAMILIES):
+        for found in in_order(families):
             if found.group == group:
                 rows = [(f"`{path}`", meaning) for path, meaning in found.fields.items()]
                 parts += [f"#### {found.name}", found.summary, _table(("field", "meaning"), rows)]

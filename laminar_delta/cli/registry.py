@@ -104,13 +104,14 @@ def _wrapped(function: Callable[..., None], common: tuple[str, ...]) -> Callable
 
 
 def in_order(families: Sequence[ModuleType]) -> list[Command]:
-    """All commands in the order of their modules."""
+    """The commands of some modules, in the order of those."""
     order = [family.__name__ for family in families]
-    return sorted(COMMANDS.values(), key=lambda found: order.index(found.run.__module__))
+    own = [found for found in COMMANDS.values() if found.run.__module__ in order]
+    return sorted(own, key=lambda found: order.index(found.run.__module__))
 
 
 def build(app: typer.Typer, families: Sequence[ModuleType]) -> None:
-    """Adds all commands to an application, in the order of their modules; those of two words below a group of the first."""
+    """Adds the commands of some modules to an application, in their order; those of two words below a group of the first."""
     groups: dict[str, typer.Typer] = {}
     for found in in_order(families):
         first, _, second = found.name.partition(" ")

@@ -5,8 +5,9 @@ Names are loaded when they are first used: some need Spark, some only its files.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from laminar_delta._lazy import lazy_names
 
 if TYPE_CHECKING:
     from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
@@ -44,16 +45,7 @@ _HOME = {
     "starting_options": "starting",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'laminar_delta.streaming' has no attribute {name!r}")
-    return getattr(import_module(f"laminar_delta.streaming.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
-
+__getattr__, __dir__ = lazy_names(__name__, {name: f"{__name__}.{home}" for name, home in _HOME.items()})
 
 __all__ = [
     "Batch",

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.cli.main import app
+from laminar_delta.cli.main import application
 from tests.cli.support import Done, Run, fill
+
+ALL = application()
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     def call(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["laminar-delta", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            app()
+            ALL()
         code = ended.value.code
         printed = capsys.readouterr()
         return Done(int(code or 0), printed.out, printed.err)

@@ -5,16 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from laminar_delta.cli.main import app  # noqa: F401  # registers all commands
+from laminar_delta.cli.main import FAMILIES, application
 from laminar_delta.cli.registry import COMMANDS, GROUPS
 from tests.cli.cases import BEFORE, CASES, Case
 from tests.cli.support import Run, paths
 
+application()  # registers them
 every_command = pytest.mark.parametrize("name", list(COMMANDS))
 
 
 def test_every_command_has_a_case() -> None:
     assert set(CASES) == set(COMMANDS)
+
+
+def test_a_call_knows_the_family_of_its_command() -> None:
+    for family, words in FAMILIES.items():
+        own = {
+            name.partition(" ")[0] for name, found in COMMANDS.items() if found.run.__module__.endswith(f".{family}")
+        }
+        assert own == set(words)
+    assert {found.run.__module__ for found in COMMANDS.values()} == {f"laminar_delta.cli.{name}" for name in FAMILIES}
 
 
 def _prepared(run: Run, name: str, place: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from laminar_delta.cli.main import app
+from laminar_delta.cli.main import application
 from laminar_delta.cli.manual import SECTIONS, written
 from laminar_delta.cli.registry import COMMANDS
 from tests.cli.support import Run
@@ -45,7 +45,7 @@ def _typed() -> list[tuple[str, str]]:
 def test_what_pages_show_can_be_typed(page: str, line: str) -> None:
     """Parsed with the options the commands have; nothing is run."""
     words = shlex.split(line, comments=True)[1:]
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(application())
     context = group.make_context("laminar-delta", list(words), resilient_parsing=False)
     name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])  # type: ignore[attr-defined]
     while hasattr(command, "commands"):

@@ -189,6 +189,7 @@ assert sorted(row["id"] for row in spark.read.format("delta").load(str(home / "o
 query(str(home / "spark"))
 assert sorted(row["id"] for row in spark.read.format("delta").load(str(home / "out")).collect()) == [1, 2]
 assert [head.epoch for head in orders.list()] == [1, 2]
+catalog.close()
 spark.stop()
 """
 
@@ -201,15 +202,18 @@ spark.stop()
     ids=["engine", "catalog", "stream"],
 )
 def test_over_connect(client: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", client, str(tmp_path / "warehouse")],
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    # Into a file: processes of the server's outlive the client, and would keep a pipe open.
+    said = tmp_path / "said"
+    with said.open("wb") as file:
+        code = subprocess.run(
+            [sys.executable, "-c", client, str(tmp_path / "warehouse")],
+            cwd=tmp_path,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+            stdout=file,
+            stderr=file,
+            check=False,
+        ).returncode
+    assert code == 0, said.read_text()[-4000:]
 
 
 @pytest.mark.spark

@@ -43,7 +43,7 @@ lint: install  ## Formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those that need a JVM by themselves, in one process: two JVMs on two cores were no quicker. Exit code 5 is pytest's
+# Those that need a JVM by themselves, in one process: each JVM keeps more than one core busy. Exit code 5 is pytest's
 # word for nothing chosen.
 check-tests: install  ## All tests, or those in TESTS
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 15 -m "not spark and not soak" $(TESTS) || [ $$? -eq 5 ]

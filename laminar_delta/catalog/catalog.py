@@ -1,6 +1,6 @@
 """The catalog: pipelines, their writers, and the audit over everything that was committed.
 
-What only some calls need is imported by them: a command that looks at one pipeline would spend half its time on the rest.
+What only some calls need is imported by them: a command that looks at one pipeline would wait for all the rest.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def own_process() -> None:
 def _leave_out_what_spark_needs(engine: str | None, location: str) -> None:
     """Keeps pyarrow from importing numpy, and pandas at the first timestamp, to find that it needs neither.
 
-    Together they would take longer than all the rest of a short call. Never where Spark is used, which needs them, nor in a
+    Together they would be the largest part of a short call. Never where Spark is used, which needs them, nor in a
     process that is not ours alone: pyarrow remembers for good that there are none.
     """
     from laminar_delta.engine import engine_for

@@ -349,6 +349,11 @@ class Engine(ABC):
     @abstractmethod
     def _delete(self, table: str, where: Predicate, made: Stamp) -> Settled: ...
 
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What opens the same place elsewhere. Holds credentials: for executors and other processes, never for logs."""
+        return {}
+
     @final
     def conform(self, table: str, data: pa.Table) -> pa.Table:
         """The rows in the table's columns and types, or `InvalidInputError`: nothing is lost by casting."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.opening import open_catalog
@@ -20,14 +20,15 @@ class CatalogElsewhere:
 
     location: str
     engine: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)
+    """Credentials among them: for the other process, never for a log."""
 
     @classmethod
     def of(cls, catalog: Catalog | CatalogElsewhere) -> CatalogElsewhere:
         """The same catalog, for another process."""
         if isinstance(catalog, CatalogElsewhere):
             return catalog
-        given = getattr(catalog.engine, "storage_options", None)
+        given = catalog.engine.storage_options
         return cls(catalog.engine.location, catalog.engine.name, {"storage_options": given} if given else {})
 
     def open(self, spark: SparkSession | None) -> Catalog:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import laminar_delta as ld
+from laminar_delta.catalog.attempt import Attempt
 from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
@@ -22,7 +23,7 @@ from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from laminar_delta.model import CheckpointManifest
 
 BLOCK = 1024
@@ -371,6 +372,23 @@ def test_a_writer_whose_base_was_removed_stores_the_next_state_whole(catalog: ld
     assert state.read("agg") == content + b"3"
     assert state.layouts()[0].needs == {3}
     assert writer.recover().chosen_id == 3
+
+
+def test_a_writer_whose_base_is_removed_before_the_commit_is_told_once_and_goes_on(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    orders = catalog.pipeline("orders")
+    writer.save(CheckpointManifest.new(1, 1, 1), {("agg", 0): BIG})
+    attempt = Attempt.new(writer.held, 3)
+    staged = writer.stage(attempt, CheckpointManifest.new(3, 3, 1), {("agg", 0): _changed(BIG, 3)})
+    writer.save(CheckpointManifest.new(2, 2, 1))
+    orders.prune(RetentionPolicy(keep_last=1))
+    assert catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False)).removed == {"orders": (1,)}
+    with pytest.raises(ConflictError, match="removed"):
+        writer.commit(attempt, staged.manifest, staged.parts, state=staged.state)
+    writer.save(CheckpointManifest.new(4, 4, 1), {("agg", 0): _changed(BIG, 4)})
+    assert [head.checkpoint_id for head in orders.list()] == [2, 4]
+    assert orders.state(4).read("agg") == _changed(BIG, 4)
+    assert orders.state(4).layouts()[0].needs == {4}
 
 
 def test_a_state_committed_under_another_attempt_is_not_stored_upon(catalog: ld.Catalog) -> None:

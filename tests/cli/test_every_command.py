@@ -1,6 +1,8 @@
 """Every command that is registered: its text, its JSON, a wrong call, its help. A new one fails here until it has a case."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from laminar_delta.cli.main import FAMILIES, application
 from laminar_delta.cli.registry import COMMANDS, GROUPS
 from tests.cli.cases import BEFORE, CASES, Case
-from tests.cli.support import Run, paths
+from tests.cli.support import ORDERS, Run, paths
 
 application()  # registers them
 every_command = pytest.mark.parametrize("name", list(COMMANDS))
@@ -25,6 +27,18 @@ def test_a_call_knows_the_family_of_its_command() -> None:
         }
         assert own == set(words)
     assert {found.run.__module__ for found in COMMANDS.values()} == {f"laminar_delta.cli.{name}" for name in FAMILIES}
+
+
+def test_a_call_imports_its_own_family_and_nothing_that_only_spark_needs(template: Path) -> None:
+    program = (
+        "import atexit, sys; atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))\n"
+        "from laminar_delta.cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", program, "latest", ORDERS, "--catalog", str(template)]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stderr.split())
+    assert "pyarrow" in loaded
+    assert not loaded & {"numpy", "pandas", "laminar_delta.catalog.maintenance"}
+    assert loaded & {f"laminar_delta.cli.{family}" for family in FAMILIES} == {"laminar_delta.cli.looking"}
 
 
 def _prepared(run: Run, name: str, place: Path) -> list[str]:

@@ -37,7 +37,7 @@ def fails(kind, call, code=None):
     raise AssertionError(f"{kind.__name__} was not raised")
 
 
-fails(InvalidInputError, lambda: SparkEngine("/tmp/anywhere", spark=spark), ErrorCode.UNSUPPORTED)
+fails(InvalidInputError, lambda: SparkEngine("/anywhere", spark=spark), ErrorCode.UNSUPPORTED)
 spark.conf.set("spark.sql.shuffle.partitions", "7")
 engine = SparkEngine("ckpt", spark=spark)
 assert not engine.exists("lines")
@@ -164,9 +164,9 @@ def keep_total(events, batch):
     return events
 
 
-def query(location):
+def query():
     sink = streaming.DeltaSink(str(home / "out"))
-    deliver = streaming.foreach_batch(catalog, "orders", keep_total, sinks=[sink], checkpoint_location=location)
+    deliver = streaming.foreach_batch(catalog, "orders", keep_total, sinks=[sink], checkpoint_location=str(home / "spark"))
     stream = spark.readStream.schema("id long").json(str(home / "in")).writeStream.foreachBatch(deliver)
     started = stream.option("checkpointLocation", str(home / "spark")).trigger(availableNow=True).start()
     started.awaitTermination()
@@ -175,7 +175,7 @@ def query(location):
 
 for number in (1, 2):
     (home / "in" / f"{number}.json").write_text(json.dumps({"id": number}))
-    query(str(home / "spark"))
+    query()
 
 orders = catalog.pipeline("orders")
 assert [head.epoch for head in orders.list()] == [1, 2]
@@ -186,7 +186,7 @@ assert sorted(row["id"] for row in spark.read.format("delta").load(str(home / "o
 # Noted by the catalog and not by Spark, as where a server dies in between: found there, not delivered again.
 (home / "spark" / "commits" / "1").unlink()
 (home / "spark" / "commits" / ".1.crc").unlink(missing_ok=True)
-query(str(home / "spark"))
+query()
 assert sorted(row["id"] for row in spark.read.format("delta").load(str(home / "out")).collect()) == [1, 2]
 assert [head.epoch for head in orders.list()] == [1, 2]
 catalog.close()

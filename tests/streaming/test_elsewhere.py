@@ -31,3 +31,4 @@ def test_credentials_go_along() -> None:
     handed = CatalogElsewhere.of(catalog)
     assert (handed.location, handed.engine) == ("s3://bucket/ckpt", "embedded")
     assert handed.options == {"storage_options": {"AWS_REGION": "nowhere"}}
+    assert "nowhere" not in repr(handed)

@@ -120,7 +120,7 @@ class EmbeddedTables(Engine):
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What opens the same place elsewhere. Holds credentials: for executors, never for logs."""
+        """See `Engine.storage_options`."""
         return dict(self._storage_options)
 
     @property

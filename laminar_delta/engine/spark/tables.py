@@ -71,6 +71,11 @@ class SparkTables(Engine):
         if spark is not None:
             self._open()
 
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """See `Engine.storage_options`."""
+        return dict(self._storage_options)
+
     def create(self, spec: TableSpec) -> bool:
         """See `Engine.create`."""
         made = stamp((), {"operation": "create"})

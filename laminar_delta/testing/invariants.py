@@ -119,7 +119,7 @@ def assert_goes_on(catalog: Catalog, pipeline: str, *, reader: Catalog | None = 
         with writer.checkpoint() as cp:
             cp.source("successor", {"0": str(writer.generation)})
             cp.state("successor", b"s" * 20_000, partition=1)
-        found = catalog.pipeline(pipeline)
+        found = (reader or catalog).pipeline(pipeline)
         latest = found.latest()
         assert latest is not None, f"checkpoint {cp.id} was saved and there is none"
         assert latest.checkpoint_id == cp.id, f"{latest.checkpoint_id} is the newest after {cp.id} was saved"
@@ -127,7 +127,7 @@ def assert_goes_on(catalog: Catalog, pipeline: str, *, reader: Catalog | None = 
         assert found.validate(cp.id).valid
         assert found.state(cp.id).read("successor", 1) == b"s" * 20_000
         left = uncommitted(reader or catalog, pipeline)
-        removed = {orphan.attempt_id for orphan in found.remove_orphans()}
+        removed = {orphan.attempt_id for orphan in catalog.pipeline(pipeline).remove_orphans()}
         assert removed == left, f"of the orphans {left} only {removed} were removed"
         still = uncommitted(reader or catalog, pipeline)
         assert not still, f"orphans {still} are still there"

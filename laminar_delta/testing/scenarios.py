@@ -122,7 +122,7 @@ def saving_ahead(story: Story) -> None:
     story.done(saved=cp.id)
     with suppress(InterruptedError), writer.checkpoint() as broken:
         # Enough that some are written while later ones are still being packed.
-        broken.state("window", blocks(40, breaks=True))
+        broken.state("window", blocks(18, breaks=True))
     story.done()
 
 

@@ -1,7 +1,8 @@
 """The crash matrix as tests use it: homes to die in, and a round of kills."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,20 +32,36 @@ class Matrix:
             self._records[scenario] = record(self.engine, self.home(scenario, f"recorded-{scenario}"), scenario)
         return self._records[scenario]
 
-    def kill(self, scenario: str, points: Iterable[Point], states: Record | None = None) -> int:
-        """Kills the scenario at each point and looks at what is left; at how many it died."""
+    def kill(self, scenario: str, points: Sequence[Point], states: Record | None = None) -> int:
+        """Kills the scenario at each point and looks at what is left, while the next one dies; at how many it died."""
         died = 0
         expected = self.recorded(scenario) if states is None else states
-        for number, point in enumerate(points):
-            home = self.home(scenario, f"{scenario}-{number}")
-            if die(self.engine, home, scenario, point):
-                died += 1
-                try:
-                    assert_survived(self.open(home / "catalog"), home, expected.states, reader=without_spark(home))
-                except Exception as error:
-                    raise AssertionError(f"{scenario} killed {point}: {error}") from error
-            shutil.rmtree(home)
+        with ThreadPoolExecutor(1) as dying:
+            deaths = [dying.submit(self._die, scenario, point, number) for number, point in enumerate(points)]
+            try:
+                for point, death in zip(points, deaths, strict=True):
+                    home = death.result()
+                    if home is not None:
+                        died += 1
+                        self._look_after(home, expected, f"{scenario} killed {point}")
+            finally:
+                dying.shutdown(cancel_futures=True)
         return died
+
+    def _die(self, scenario: str, point: Point, number: int) -> Path | None:
+        """Kills the scenario at a point; where it died, if it did."""
+        home = self.home(scenario, f"{scenario}-{number}")
+        if die(self.engine, home, scenario, point):
+            return home
+        shutil.rmtree(home)
+        return None
+
+    def _look_after(self, home: Path, expected: Record, what: str) -> None:
+        try:
+            assert_survived(self.open(home / "catalog"), home, expected.states, reader=without_spark(home))
+        except Exception as error:
+            raise AssertionError(f"{what}: {error}") from error
+        shutil.rmtree(home)
 
     def home(self, scenario: str, name: str) -> Path:
         """A place to die in, with what the scenario begins with."""

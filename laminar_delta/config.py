@@ -33,7 +33,8 @@ else:
 PREFIX = "LAMINAR_DELTA_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 STORAGE_PREFIX = f"{PREFIX}STORAGE_OPTIONS_"
-DEFAULT_FILE = "laminar-delta.toml"
+DEFAULT_FILES = ("laminar-delta.toml", "conf/laminar-delta.toml")
+"""Where the file is looked for; the first that is there is read, and no other."""
 STORAGE_TABLE = "storage_options"
 
 LOG_FORMATS = ("text", "json")
@@ -66,12 +67,16 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
+    """All numbers are counts of something: none is below 0."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError("a whole number")
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise ValueError("a whole number") from None
+    if number < 0:
+        raise ValueError("0 or more")
+    return number
 
 
 def _flag(value: object) -> bool:
@@ -165,7 +170,7 @@ def load_settings(
     """Puts file, environment and arguments together.
 
     Args:
-        file: The TOML file; by default the one `LAMINAR_DELTA_CONFIG` names, else `laminar-delta.toml` here if there is one.
+        file: The TOML file; by default the one `LAMINAR_DELTA_CONFIG` names, else `laminar-delta.toml` here or in `conf`.
         environment: The environment variables; those of this process by default.
         arguments: Values by dotted name; None for those not given.
         storage_options: Further storage options, stronger than all others.
@@ -192,8 +197,7 @@ def _file(named: str | Path | None, variables: Mapping[str, str]) -> Path | None
     wanted = named or variables.get(CONFIG_VARIABLE)
     if wanted:
         return Path(wanted)
-    found = Path(DEFAULT_FILE)
-    return found if found.is_file() else None
+    return next((path for path in map(Path, DEFAULT_FILES) if path.is_file()), None)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Event(str, Enum):
     LOG_CHECKPOINT_FAILED = "log_checkpoint.failed"
     BATCH_DONE = "streaming.batch_done"
     BATCHES_BEGIN_LATE = "streaming.begins_late"
+    BATCHES_REPEATED = "streaming.repeats"
     PROGRESS_LOST = "streaming.progress_lost"
     CALL_FAILED = "call.failed"
 

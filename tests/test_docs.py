@@ -40,6 +40,14 @@ def test_links_within_the_repository_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
+def test_links_of_the_pages_stay_among_them() -> None:
+    """The site is made of `docs` and nothing else."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            inside = "://" in target or (page.parent / target).resolve().is_relative_to(ROOT / "docs")
+            assert inside, f"{page.relative_to(ROOT)}: {target}"
+
+
 def test_decisions_are_numbered_once() -> None:
     numbers = [path.name[:4] for path in (ROOT / "docs" / "adr").glob("*.md")]
     assert sorted(numbers) == [f"{n:04}" for n in range(len(numbers))]

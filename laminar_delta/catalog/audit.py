@@ -31,15 +31,17 @@ class AuditEntry:
 
 
 def audit(engine: Engine, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
-    """The commits the logs still tell of, newest first; of one pipeline, if named. `limit` is per table."""
+    """The commits the logs still tell of, newest first; of one pipeline, if named; `limit` at most, of all tables together."""
+    # No table gives more than the limit; but how far back those of one pipeline are, only its whole log tells.
+    most = limit if pipeline is None else None
     entries = [
         _entry(spec.name, commit, said)
         for spec in present(engine)
-        for commit in engine.history(spec.name, limit=limit)
+        for commit in engine.history(spec.name, limit=most)
         for said in members(commit.metadata)
     ]
     chosen = [entry for entry in entries if pipeline is None or entry.pipeline == pipeline]
-    return sorted(chosen, key=lambda entry: (entry.timestamp_ms, entry.table, entry.version), reverse=True)
+    return sorted(chosen, key=lambda entry: (entry.timestamp_ms, entry.table, entry.version), reverse=True)[:limit]
 
 
 def _entry(table: str, commit: HistoryEntry, said: Metadata) -> AuditEntry:
@@ -48,18 +50,20 @@ def _entry(table: str, commit: HistoryEntry, said: Metadata) -> AuditEntry:
         version=commit.version,
         timestamp_ms=commit.timestamp_ms,
         operation=str(said.get("operation", commit.operation)),
-        pipeline=_text(said.get("pipeline")),
-        checkpoint_id=_number(said.get("checkpoint")),
-        attempt_id=_text(said.get("attempt")),
-        generation=_number(said.get("generation")),
-        owner=_text(said.get("owner")),
-        reason=_text(said.get("reason")),
+        pipeline=said_text(said.get("pipeline")),
+        checkpoint_id=said_number(said.get("checkpoint")),
+        attempt_id=said_text(said.get("attempt")),
+        generation=said_number(said.get("generation")),
+        owner=said_text(said.get("owner")),
+        reason=said_text(said.get("reason")),
     )
 
 
-def _text(value: object) -> str | None:
+def said_text(value: object) -> str | None:
+    """A text that a commit says of itself; None where it says none, or something else: anybody can write there."""
     return value if isinstance(value, str) else None
 
 
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+def said_number(value: object) -> int | None:
+    """A number, likewise."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

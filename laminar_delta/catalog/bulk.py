@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.attempt import Attempt, stage_all_offsets
+from laminar_delta.catalog.attempt import stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.errors import InvalidInputError
@@ -49,15 +49,14 @@ def save_all(writer: Writer, saves: Sequence[BulkSave], *, reason: str | None = 
     if len({save.manifest.checkpoint_id for save in saves}) < len(saves):
         raise InvalidInputError("several checkpoints of one save have the same id", expected="each id once")
     writer.settle()
-    attempts = [Attempt.new(writer.held, save.manifest.checkpoint_id) for save in saves]
+    attempts = [writer.committer.begin(save.manifest.checkpoint_id) for save in saves]
     with given_up_on_failure([(writer.committer, attempt) for attempt in attempts]):
         offsets = stage_all_offsets(
             writer.engine, [(attempt, save.manifest) for attempt, save in zip(attempts, saves, strict=True)]
         )
         states = stage_all_state(
             writer.engine,
-            [(attempt, save.states, {}) for attempt, save in zip(attempts, saves, strict=True)],
-            policy=writer.state_policy,
+            [(attempt, save.states, {}, writer.state_policy) for attempt, save in zip(attempts, saves, strict=True)],
         )
         parts = [[*own, *state.parts] for own, state in zip(offsets, states, strict=True)]
         return writer.committer.commit_all(list(zip(attempts, saves, parts, strict=True)), reason=reason)

@@ -72,7 +72,7 @@ class Catalog(Displayed):
         return Catalog(self.engine, dict(versions))
 
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
-        """Everything that was committed, newest first, as far back as the logs reach."""
+        """Everything that was committed, newest first, as far back as the logs reach, or the newest `limit`."""
         from laminar_delta.catalog.audit import audit
 
         return audit(self.engine, pipeline=pipeline, limit=limit)

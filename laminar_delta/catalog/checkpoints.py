@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.attempt import children_digest
 from laminar_delta.catalog.decisions import standing
@@ -69,6 +69,28 @@ def all_heads(reading: Reading, where: Predicate | None) -> list[CheckpointHead]
     return sorted((CheckpointHead(**row) for row in rows), key=lambda head: (head.pipeline, head.checkpoint_id))
 
 
+def inline_bytes(reading: Reading) -> dict[tuple[str, int], int]:
+    """By pipeline and checkpoint, the bytes of state that travel in its manifest row; a manifest's size leaves them out."""
+    import pyarrow.compute as pc
+
+    found: dict[tuple[str, int], int] = {}
+    # Batch by batch, and lengths only: together it can be a lot.
+    for batch in reading.batches(MANIFESTS, columns=["pipeline", "checkpoint_id", "operators"]):
+        operators = batch.column("operators")
+        whose = pc.list_parent_indices(operators)
+        pipelines: list[Any] = batch.column("pipeline").take(whose).to_pylist()
+        numbers: list[Any] = batch.column("checkpoint_id").take(whose).to_pylist()
+        lengths = pc.binary_length(pc.struct_field(pc.list_flatten(operators), "state")).to_pylist()
+        for key, length in zip(zip(pipelines, numbers, strict=True), lengths, strict=True):
+            found[key] = found.get(key, 0) + (length or 0)
+    return found
+
+
+def see_list(pipeline: str) -> str:
+    """Where the checkpoints there are can be seen, for whoever calls from a program or from a terminal."""
+    return f"See `pipeline.list()`, or `laminar-delta ls {pipeline}`, for those there are"
+
+
 def manifest_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
     """The row of a checkpoint, retired or not. Raises `NotFoundError` without one."""
     where = col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id)
@@ -77,7 +99,7 @@ def manifest_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
         raise NotFoundError(
             f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}",
             expected=checkpoint_id,
-            next_step="See `list` for those there are; it may never have been committed, or have been removed.",
+            next_step=f"{see_list(pipeline)}; it may never have been committed, or have been removed.",
         )
     return rows[0]
 

@@ -22,7 +22,7 @@ from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.rows import SaveContext
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
 from laminar_delta.catalog.tables import MANIFESTS
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, SessionStateError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
@@ -59,10 +59,19 @@ class Committer:
         """The id the next checkpoint gets unless it names one."""
         return self._numbers.next
 
+    @property
+    def highest_id(self) -> int:
+        """Above it nothing was ever committed, and there is no need to look."""
+        return self._numbers.highest
+
     def take_id(self, wanted: int | None) -> int:
         """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
         with self._turn:
             return self._numbers.take(wanted)
+
+    def begin(self, checkpoint_id: int) -> Attempt:
+        """A fresh attempt at a checkpoint, whose id is taken by it, whatever becomes of it."""
+        return Attempt.new(self.held, self.take_id(checkpoint_id))
 
     @property
     def aborted(self) -> frozenset[str]:
@@ -81,7 +90,7 @@ class Committer:
 
     def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
         """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
-        if checkpoint_id > self._numbers.highest:
+        if checkpoint_id > self.highest_id:
             return None
         self._numbers.check_not_removed(checkpoint_id)
         # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
@@ -170,8 +179,10 @@ class Committer:
 
         Raises:
             ConflictError: The id was committed with other content meanwhile.
+            InvalidInputError: The attempt is another pipeline's, or at another checkpoint than the manifest's.
             SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
         """
+        _check_own(attempt, self.held.pipeline, staged.manifest.checkpoint_id)
         if attempt.attempt_id in self._aborted or attempt.generation != self.held.number:
             raise SessionStateError(
                 f"attempt {attempt.attempt_id} of generation {attempt.generation} can no longer be committed",
@@ -281,6 +292,21 @@ class Committer:
                 next_step="Save other content under another id.",
             )
         return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
+
+
+def _check_own(attempt: Attempt, pipeline: str, checkpoint_id: int) -> None:
+    """Refuses to commit one thing under the name of another: ids are looked up, and taken note of, by both."""
+    for what, expected, found in (
+        ("pipeline", pipeline, attempt.pipeline),
+        ("checkpoint", checkpoint_id, attempt.checkpoint_id),
+    ):
+        if expected != found:
+            raise InvalidInputError(
+                f"the attempt is of {what} {found!r}, what it is to commit of {expected!r}",
+                expected=expected,
+                found=found,
+                next_step="Commit what was staged for it, with the writer that began it.",
+            )
 
 
 @contextmanager

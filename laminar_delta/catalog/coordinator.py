@@ -128,16 +128,16 @@ class Coordinator:
         """
         with self._turn:
             self._ready = False
-            highest = max(self._next_epoch - 1, highest_epoch(self._writer.reading, self._writer.pipeline))
             if not self._reuse_epochs:
-                self._next_epoch = highest + 1
+                highest = highest_epoch(self._writer.reading, self._writer.pipeline)
+                self._next_epoch = max(self._next_epoch, highest + 1)
             report = Resumption(
                 writer=self._writer,
                 sinks=self._sinks,
                 failed_sinks=failed_sinks,
                 pipeline_hash=pipeline_hash,
                 start_over=start_over,
-            ).run(last=self._epoch(highest))
+            ).run(last=self._epoch(self._next_epoch - 1))
             self._ready, self._unsettled = True, None
             return report
 
@@ -223,8 +223,8 @@ class Coordinator:
         return self._commit(epoch, outcome)
 
     def _commit(self, epoch: SinkEpoch, outcome: CheckpointOutcome) -> CheckpointOutcome:
-        # What can be shown or dropped later waits when another sink failed for good: shown now, it would be shown again.
-        answers = self._sinks.each(Step.COMMIT, lambda sink: sink.commit(epoch), redrivable_wait=True)
+        # When a sink failed for good the others wait: what they show now would be shown again.
+        answers = self._sinks.each(Step.COMMIT, lambda sink: sink.commit(epoch), most_once=True)
         failed = raised(answers)
         told = {
             name: commit_failure(name, failed[name]) if name in failed else SinkCommitStatus.committed()

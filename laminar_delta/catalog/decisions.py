@@ -6,25 +6,29 @@ decide at once cannot both have it: the loser reads what the winner decided and 
 What a decision means follows from those before it. `removed` is maintenance's word, given before it deletes any row: from then
 on nobody restores. `resumed` is a writer's, when it has chosen where to go on: what an older generation abandons after that is
 void, because its successor may be going on from exactly there.
+
+The numbers tell when somebody took decisions out: they run from 1 to the fence at least. Those missing are read from the
+version before the loss, and written again with the next decision; where no version has them, nothing is decided or believed.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.losses import entries_within, fences_told, taken_rows
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Fence
-from laminar_delta.errors import ConflictError, FencedError
+from laminar_delta.errors import ConflictError, CorruptionError, FencedError, InvalidInputError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import new_attempt_id
 
@@ -69,36 +73,88 @@ class Standing:
     """Retired for good: their rows are being deleted, or are gone."""
     pinned: frozenset[int] = frozenset()
     abandoned: frozenset[int] = frozenset()
+    decided: frozenset[int] = frozenset()
+    """All on which anything was ever decided: they were committed."""
     resumed_by: int = 0
     """The newest generation that chose where to go on."""
     retired_at: Mapping[int, dt.datetime] = field(default_factory=dict)
     """When each retired checkpoint was retired."""
+    missing: tuple[Row, ...] = ()
+    """Decisions that somebody took out of the table, as an earlier version has them; they stand all the same."""
 
 
-def standing(reading: Reading, pipeline: str) -> Standing:
+def standing(reading: Reading, pipeline: str, *, searched: bool = False) -> Standing:
     """The decisions of a pipeline, replayed in their order.
 
+    Args:
+        reading: Where.
+        pipeline: Whose.
+        searched: Whether the log is searched in any case. Otherwise it is when numbers are missing, and the end of the last
+            decisions, which were made as one, can be taken out unnoticed: before anything is chosen or decided, search.
+
     Raises:
-        CorruptionError: A decision is not the one that was made, and no earlier version of the table has it.
+        CorruptionError: A decision is missing or is not the one that was made, and no earlier version of the table has it.
     """
-    return _replayed(_intact_rows(reading, col("pipeline").eq(pipeline)))
+    # Fence and log before the rows: what is decided in between must not look as if it were missing.
+    reached = 0
+    if RETENTION.name not in reading.versions:
+        reached = reading.engine.fences(RETENTION.name, [_application(pipeline)]).get(_application(pipeline), 0)
+    entries = entries_within(reading, RETENTION) if searched else []
+    reached = max([reached, *fences_told(entries, _application(pipeline))])
+    where = col("pipeline").eq(pipeline)
+    rows = {row["ordinal"]: row for row in _intact_rows(reading, where)}
+    if not searched:
+        return _replayed(rows) if _is_whole(rows, reached) else standing(reading, pipeline, searched=True)
+    taken = taken_rows(reading, RETENTION, entries, lambda before: before.rows(RETENTION, where=where))
+    missing = {row["ordinal"]: row for _, row in taken.rows if row["ordinal"] not in rows and _is_intact(row)}
+    if not _is_whole({**rows, **missing}, reached):
+        absent = sorted({*range(1, max([reached, *rows, *missing]) + 1)} - {*rows, *missing})
+        raise CorruptionError(
+            f"decisions {_few(absent)} on checkpoints of pipeline {pipeline!r} are missing from table {RETENTION.name!r}, "
+            + "; ".join(["and no version that can be read has them", *taken.unread]),
+            expected=f"decisions 1 to {max([reached, *rows, *missing])}",
+            found=f"{len(rows)} of them",
+            next_step=f"Restore the table {RETENTION.name!r} to a version that has them, or its files from a backup.",
+            details={"table": RETENTION.name, "pipeline": pipeline},
+        )
+    return replace(_replayed({**rows, **missing}), missing=tuple(missing[number] for number in sorted(missing)))
 
 
 def standings(reading: Reading) -> dict[str, Standing]:
-    """The same for all pipelines on which anything was decided, read at once."""
-    together: dict[str, list[Row]] = {}
+    """The same for all pipelines that have a decision, read at once."""
+    together: dict[str, dict[int, Row]] = {}
     for row in _intact_rows(reading, None):
-        together.setdefault(row["pipeline"], []).append(row)
-    return {pipeline: _replayed(rows) for pipeline, rows in together.items()}
+        together.setdefault(row["pipeline"], {})[row["ordinal"]] = row
+    return {
+        pipeline: _replayed(rows) if _is_whole(rows, 0) else standing(reading, pipeline, searched=True)
+        for pipeline, rows in together.items()
+    }
 
 
 def _intact_rows(reading: Reading, where: Predicate | None) -> list[Row]:
-    return reading.rows_despite_rot(
-        RETENTION, where=where, exact=True, intact=lambda row: digest_of(row) == row["digest"]
-    )
+    return reading.rows_despite_rot(RETENTION, where=where, exact=True, intact=_is_intact)
 
 
-def _replayed(rows: list[Row]) -> Standing:
+def _is_intact(row: Row) -> bool:
+    return digest_of(row) == str(row["digest"])
+
+
+def _is_whole(rows: Collection[int], reached: int) -> bool:
+    """Whether numbers run from 1 without a gap, to the fence or beyond: it stands at the first of those made last."""
+    return len(rows) >= reached and max(rows, default=0) == len(rows)
+
+
+def _few(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+
+
+def _application(pipeline: str) -> str:
+    """Under which name a pipeline's decisions are fenced."""
+    return f"laminar-retention:{pipeline}"
+
+
+def _replayed(by_ordinal: Mapping[int, Row]) -> Standing:
+    rows = by_ordinal.values()
     marks: dict[str, set[int]] = {RETIRED: set(), PINNED: set(), ABANDONED: set(), REMOVED: set()}
     retired_at: dict[int, dt.datetime] = {}
     resumed_by = 0
@@ -120,6 +176,7 @@ def _replayed(rows: list[Row]) -> Standing:
         removed=frozenset(marks[REMOVED]),
         pinned=frozenset(marks[PINNED]),
         abandoned=frozenset(marks[ABANDONED]),
+        decided=frozenset(row["checkpoint_id"] for row in rows if row["checkpoint_id"] is not None),
         resumed_by=resumed_by,
         retired_at={number: moment for number, moment in retired_at.items() if number in marks[RETIRED]},
     )
@@ -144,7 +201,7 @@ def decide(
         The decisions made; none when `choose` found none to make.
     """
     for _ in range(_TRIES):
-        seen = standing(Reading(engine), pipeline)
+        seen = standing(Reading(engine), pipeline, searched=True)
         chosen = list(choose(seen))
         if not chosen:
             return []
@@ -173,9 +230,10 @@ def decide(
         try:
             engine.append(
                 RETENTION.name,
-                pa.Table.from_pylist(rows, schema=RETENTION.schema),
+                # With those that were taken out: the version that has them is not kept for ever.
+                pa.Table.from_pylist([*rows, *seen.missing], schema=RETENTION.schema),
                 # The first number of the batch: of all who saw the same last decision one has it, however many each makes.
-                fences=[Fence(f"laminar-retention:{pipeline}", seen.last + 1)],
+                fences=[Fence(_application(pipeline), seen.last + 1)],
                 metadata=metadata,
                 key={"pipeline": pipeline, "decision_id": str(rows[0]["decision_id"])},
             )
@@ -195,3 +253,9 @@ def decide(
         )
         return chosen
     raise ConflictError(f"pipeline {pipeline!r}: lost {_TRIES} races for the next decision in a row")
+
+
+def check_reason(what: str, reason: str) -> None:
+    """Whoever looks at it later finds nothing else that says why. Raises `InvalidInputError` without a reason."""
+    if not reason.strip():
+        raise InvalidInputError(f"{what} needs a reason", expected="a reason", found=reason)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, load_manifest
-from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.decisions import check_reason, standing
 from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import Lineage
 from laminar_delta.catalog.validation import examine
-from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, NotFoundError
 from laminar_delta.model.manifest import ConnectorCheckpoint, now_ms
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def plan_derivation(
         CorruptionError: It is damaged beyond healing.
         NotFoundError: It does not exist, or is retired.
     """
-    if not reason.strip():
-        raise InvalidInputError("a derived checkpoint needs a reason", expected="a reason", found=reason)
+    check_reason("a derived checkpoint", reason)
     row = _usable_row(reading, from_pipeline, from_id)
     source = healed(reading, row, lambda found: load_manifest(found, row))
     _check_sound(reading, row)
@@ -234,7 +233,8 @@ def _check_delivered(reading: Reading, row: Row, source: CheckpointManifest, *, 
             f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} was not delivered: {'; '.join(owed)}",
             expected="all sinks Committed",
             found=owed,
-            next_step="Choose one that was delivered; `accept_undelivered=True` gives up what its sinks did not get.",
+            next_step="Choose one that was delivered; `accept_undelivered=True`, or `--accept-undelivered`, gives up what its "
+            "sinks did not get.",
         )
 
 

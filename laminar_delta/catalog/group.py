@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
-from laminar_delta.catalog.saving import with_state
-from laminar_delta.catalog.staged import Birth, Saved, Staged
+from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
@@ -47,6 +46,7 @@ class _Member:
     attempt: Attempt
     manifest: CheckpointManifest
     parts: list[Part]
+    states: States
     state: StagedState | None = None
     birth: Birth | None = None
     answer: Saved | LaminarDeltaError | None = None
@@ -63,8 +63,8 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
         For each, in the order given, its answer: what `Writer.save` would have returned or raised.
 
     Raises:
-        InvalidInputError: A pipeline comes twice, or a writer is of another catalog.
-        StorageError: Nothing was committed.
+        InvalidInputError: A pipeline comes twice, a writer is of another catalog, or a state comes twice.
+        StorageError: Nothing was committed. Where an engine commits them one by one, it is the answer of the one it met.
     """
     _check(engine, saves)
     if not engine.many_fences:
@@ -97,18 +97,20 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
 def _alone(save: Save) -> Saved | LaminarDeltaError:
     try:
         return save.writer.save(save.manifest, save.state)
-    except (ConflictError, CommitUnknownError) as error:
+    except LaminarDeltaError as error:
+        # Whatever it is: others may be committed by now, and have to be told.
         return error
 
 
 def _begin(save: Save) -> _Member:
     writer = save.writer
-    member = _Member(save, Attempt.new(writer.held, save.manifest.checkpoint_id), save.manifest, [])
+    attempt = writer.committer.begin(save.manifest.checkpoint_id)
+    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, save.state or {}))
     try:
         writer.settle()
         stored = writer.committer.stored(save.manifest.checkpoint_id)
         if stored is not None:
-            said = with_state(save.manifest, Measured.of(save.state)) if save.state else save.manifest
+            said = with_state(save.manifest, Measured.of(member.states)) if member.states else save.manifest
             member.answer = writer.committer.same_again(said, stored)
     except ConflictError as error:
         member.answer = error
@@ -119,11 +121,14 @@ def _stage(engine: Engine, members: list[_Member]) -> None:
     offsets = stage_all_offsets(engine, [(member.attempt, member.manifest) for member in members])
     for member, parts in zip(members, offsets, strict=True):
         member.parts.extend(parts)
-    stateful = [member for member in members if member.save.state]
+    stateful = [member for member in members if member.states]
     if not stateful:
         return
-    saves = [(member.attempt, member.save.state or {}, member.save.writer.layouts()) for member in stateful]
-    staged = stage_all_state(engine, saves, policy=stateful[0].save.writer.state_policy)
+    saves = [
+        (member.attempt, member.states, member.save.writer.layouts(), member.save.writer.state_policy)
+        for member in stateful
+    ]
+    staged = stage_all_state(engine, saves)
     for member, state in zip(stateful, staged, strict=True):
         member.parts.extend(state.parts)
         member.manifest = with_state(member.manifest, state.measured)

@@ -1,8 +1,10 @@
 """Finding a pipeline's manifest rows although some were deleted, overwritten, or lie in a file that has rotted.
 
-The log of `manifests` tells which checkpoints were committed and in which version. A row that is missing, changed or unreadable
-now is looked for in that version: Delta keeps removed rows, and files from before a compaction, for the healing window. Reads
-by checkpoint touch only the files whose statistics match, so one rotten file does not hide the rows of others.
+The log of `manifests` tells which checkpoints were committed and in which version, and which commits may have taken rows
+out. A row that is missing, changed or unreadable now is looked for in the version of its commit and in those before losses:
+Delta keeps removed rows, and files from before a compaction, for the healing window. Reads by checkpoint touch only the files
+whose statistics match, so one rotten file does not hide the rows of others. Where nothing is left of any row, the other tables
+are asked whether there were some: only a pipeline that none of them knows of starts afresh.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from laminar_delta.catalog.attempt import births
+from laminar_delta.catalog.checkpoints import see_list
+from laminar_delta.catalog.committed import LogTold, is_intact, known_elsewhere, salvaged_rows, told_by_log
 from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.salvage import Salvaged
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
@@ -45,37 +48,50 @@ class FoundRows:
     """Those that are not as they were committed."""
     notes: list[str] = field(default_factory=list)
 
+    def add(self, lost: LostRow) -> None:
+        """Takes note of a row that is not as it was committed, and of its original."""
+        self.lost.append(lost)
+        if lost.row is not None:
+            self.rows.append(lost.row)
+
 
 def find_rows(reading: Reading, pipeline: str) -> FoundRows:
     """All manifest rows of a pipeline that can be had.
 
     Raises:
-        StorageError: The table cannot be read, and its log tells of no commit that could be looked up instead.
+        StorageError: No row can be read, and the log tells of no commit that could be looked up instead.
     """
-    found = FoundRows()
-    problem = ""
+    told = told_by_log(reading, pipeline)
+    found = FoundRows(notes=list(told.notes))
+    damage = ""
+    salvaged = Salvaged()
     try:
-        current = {row["checkpoint_id"]: row for row in reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline))}
+        salvaged.rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline))
     except (StorageError, CorruptionError) as error:
         raise_unless_damage(error)
-        current, problem = {}, error.message
-    committed = _committed(reading, pipeline, found)
-    if problem and not committed:
-        raise StorageError(
-            f"the manifests of pipeline {pipeline!r} cannot be read: {problem}",
-            found=problem,
-            next_step="Bring the file back from a backup; recovery does not start afresh over unreadable checkpoints.",
-        )
-    for number in sorted({*current, *committed}):
+        damage = error.message
+        salvaged = salvaged_rows(reading, pipeline, told.ids)
+        found.notes.extend([f"manifests is damaged, and read around it: {damage}", *salvaged.beside])
+    current = {row["checkpoint_id"]: row for row in salvaged.rows}
+    for number in sorted({*current, *told.ids, *salvaged.lost}):
         row = current.get(number)
         if row is not None and is_intact(row):
             found.rows.append(row)
             continue
-        what = "its row changed" if row is not None else problem or "its row is gone"
-        lost = _look_back(reading, pipeline, number, committed.get(number), what)
-        found.lost.append(lost)
-        if lost.row is not None:
-            found.rows.append(lost.row)
+        what = "its row changed" if row is not None else salvaged.lost.get(number, "its row is gone")
+        found.add(_look_back(reading, pipeline, number, told, what))
+    if damage and not told.ids and not found.rows:
+        raise StorageError(
+            f"the manifests of pipeline {pipeline!r} cannot be read: {damage}",
+            found=damage,
+            next_step="Bring the file back from a backup; recovery does not start afresh over unreadable checkpoints.",
+        )
+    if not found.rows or told.unread:
+        what = "; ".join(["no version of manifests that can be read has its row", *told.unread])
+        known = {row["checkpoint_id"] for row in found.rows} | {lost.checkpoint_id for lost in found.lost}
+        for number in sorted(known_elsewhere(reading, pipeline, told, known)):
+            # Looked for once more: it may have been committed since the rows were read.
+            found.add(_look_back(reading, pipeline, number, told, what))
     return found
 
 
@@ -97,7 +113,7 @@ def committed_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
         raise NotFoundError(
             f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}",
             expected=checkpoint_id,
-            next_step="See `list` for those there are; it may never have been committed, or have been removed.",
+            next_step=f"{see_list(pipeline)}; it may never have been committed, or have been removed.",
         )
     return row
 
@@ -124,11 +140,6 @@ def _earlier(reading: Reading, pipeline: str, checkpoint_id: int) -> Row | None:
             found=lost.problem,
         )
     return next((row for row in found.rows if row["checkpoint_id"] == checkpoint_id), None)
-
-
-def committed_ids(reading: Reading, pipeline: str) -> set[int]:
-    """The checkpoints the log tells of, also those whose rows are gone by now."""
-    return set(_committed(reading, pipeline, FoundRows()))
 
 
 def highest_epoch(reading: Reading, pipeline: str) -> int:
@@ -186,30 +197,10 @@ def healed(reading: Reading, row: Row, read: Callable[[Reading], T]) -> T:
             raise damage from None
 
 
-def is_intact(row: Row) -> bool:
-    """Whether a manifest row is the one that was committed."""
-    return bool(row_digest(row, without=["content_digest"]) == row["content_digest"])
-
-
-def _committed(reading: Reading, pipeline: str, found: FoundRows) -> dict[int, int]:
-    """Per checkpoint the version that committed it, as far as the log reaches."""
-    history = reading.engine.history(MANIFESTS.name)
-    newest = reading.versions.get(MANIFESTS.name)
-    committed: dict[int, int] = {}
-    for entry in history:
-        if newest is not None and entry.version > newest:
-            continue
-        for born in births(entry):
-            if born.get("pipeline") == pipeline and isinstance(number := born["checkpoint"], int):
-                committed[number] = entry.version
-    if history and history[-1].version > 0:
-        found.notes.append(f"the log of manifests reaches back to version {history[-1].version} only")
-    return committed
-
-
-def _look_back(reading: Reading, pipeline: str, number: int, version: int | None, problem: str) -> LostRow:
-    """Looks for the original: as it is by itself, then as it was right after its commit."""
+def _look_back(reading: Reading, pipeline: str, number: int, told: LogTold, problem: str) -> LostRow:
+    """Looks for the original: as it is by itself, then as it was right after its commit, then before it was taken out."""
     where = col("pipeline").eq(pipeline) & col("checkpoint_id").eq(number)
+    version = told.births.get(number)
     tried = [reading] if version is None else [reading, reading.with_version(MANIFESTS.name, version)]
     for attempt in tried:
         try:
@@ -226,4 +217,7 @@ def _look_back(reading: Reading, pipeline: str, number: int, version: int | None
                     row=row,
                     version=attempt.versions.get(MANIFESTS.name),
                 )
+    if number in told.taken:
+        version, row = told.taken[number]
+        return LostRow(checkpoint_id=number, problem=problem, row=row, version=version)
     return LostRow(checkpoint_id=number, problem=problem)

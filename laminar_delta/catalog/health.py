@@ -228,12 +228,13 @@ def _writers(catalog: Catalog) -> _Told:
 
 def _sinks(catalog: Catalog) -> _Told:
     found = overviews(catalog.reading)
-    failed = [f"{one.pipeline} ({one.sinks_failed})" for one in found if one.sinks_failed]
+    failed = [(one.pipeline, number) for one in found for number in one.failed_ids]
     if failed:
+        pipeline, number = failed[0]
         return _Told(
             Level.WARNING,
-            f"failed to deliver: {', '.join(failed)}",
-            fix="See `laminar-delta show` for the errors; recovery goes back behind them until they are delivered.",
+            f"failed to deliver: {', '.join(f'{name} {which}' for name, which in failed)}",
+            fix=f"See the error with `laminar-delta show {pipeline} {number}`; a restart goes back behind it until then.",
         )
     pending = sum(one.sinks_pending for one in found)
     return _Told(Level.OK, f"none failed, {pending} pending")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, manifest_row
@@ -36,6 +37,8 @@ DEFAULT_GRACE = dt.timedelta(days=1)
 """How long a retired checkpoint can be restored for certain."""
 SHORTEST_LOG = dt.timedelta(days=1)
 """A write that takes longer than the log is kept can be acknowledged and lost; none takes a day."""
+SHORTEST_FILES = dt.timedelta(days=1)
+"""A file is written before the commit that names it, and until then VACUUM takes it for unused; no staging takes a day."""
 
 _INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second)s?\s*", re.IGNORECASE)
 _VACUUM = "VACUUM"
@@ -153,7 +156,8 @@ def maintain(
                 report.put_off[spec.name] = error.message
         if policy.vacuum:
             tell(f"deleting unused files: table {spec.name}")
-            hours = None if policy.vacuum_after is None else int(policy.vacuum_after / dt.timedelta(hours=1))
+            # Rounded up: what is to stay for 90 minutes is not deleted after 60.
+            hours = None if policy.vacuum_after is None else ceil(policy.vacuum_after / dt.timedelta(hours=1))
             files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run)
             if files:
                 report.vacuumed[spec.name] = len(files)
@@ -211,6 +215,13 @@ def check_windows(engine: Engine, policy: MaintenancePolicy) -> None:
                 next_step="Set delta.logRetentionDuration of the table to a day or more.",
             )
         window = _interval(spec.name, "delta.deletedFileRetentionDuration", properties)
+        if policy.vacuum and window < SHORTEST_FILES:
+            raise InvalidInputError(
+                f"unused files of table {spec.name!r} are kept for {window}: those written ahead of a commit could be deleted",
+                expected=f"at least {SHORTEST_FILES}",
+                found=window,
+                next_step="Set delta.deletedFileRetentionDuration of the table to a day or more, or leave out VACUUM.",
+            )
         if policy.vacuum and policy.vacuum_after is not None and policy.vacuum_after < window:
             raise InvalidInputError(
                 f"deleting files after {policy.vacuum_after} would cut the healing window of table {spec.name!r}",

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.committed import committed_ids
 from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.healing import committed_ids
-from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SOURCE_OFFSETS
-from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError
+from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.engine.predicate import MAX_BIGINT, col
+from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading
+    from laminar_delta.engine.request import TableSpec
+    from laminar_delta.errors import LaminarDeltaError
 
 
 class CheckpointNumbers:
@@ -52,24 +55,58 @@ class CheckpointNumbers:
         numbers = [number for number in checkpoint_ids if number <= self.highest]
         if not numbers:
             return
-        where = col("pipeline").eq(self._pipeline) & col("checkpoint_id").is_in(numbers)
-        taken = sorted(
-            row["checkpoint_id"] for row in self._reading.rows(MANIFESTS, where=where, columns=["checkpoint_id"])
-        )
-        if taken:
-            raise ConflictError(
-                f"checkpoint {taken[0]} of pipeline {self._pipeline!r} is committed", expected="new ids", found=taken
-            )
         removed = standing(self._reading, self._pipeline).removed
         for number in numbers:
             if number in removed:
                 self.check_not_removed(number)
+        # Also those whose row was deleted since: they have been committed all the same.
+        taken = sorted(committed_ids(self._reading, self._pipeline) & set(numbers))
+        if taken:
+            raise ConflictError(
+                f"checkpoint {taken[0]} of pipeline {self._pipeline!r} is committed", expected="new ids", found=taken
+            )
 
 
 def _highest(reading: Reading, pipeline: str) -> int:
     """The highest id anyone used, also in attempts that never committed (theirs are burned) and for what is removed since."""
-    used = {0, *committed_ids(reading, pipeline)}
-    for table in (MANIFESTS, SOURCE_OFFSETS, RETENTION):
-        rows = reading.rows(table, where=col("pipeline").eq(pipeline), columns=["checkpoint_id"])
-        used.update(row["checkpoint_id"] or 0 for row in rows)
-    return max(used)
+    committed = committed_ids(reading, pipeline)
+    highest = max({0, *committed, *standing(reading, pipeline).decided})
+    for table in (MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS):
+        try:
+            highest = max(_above(reading, table, pipeline, highest))
+        except (StorageError, CorruptionError) as error:
+            raise_unless_damage(error)
+            if table is MANIFESTS and not committed:
+                # As for recovery: checkpoints that cannot be read are not taken for none.
+                raise
+            highest = _bound(reading, table, pipeline, highest, error)
+    return highest
+
+
+def _above(reading: Reading, table: TableSpec, pipeline: str, number: int) -> set[int]:
+    """Ids above one, and that one. Only files that may hold such are touched, by partition or statistics: as a rule none."""
+    where = col("pipeline").eq(pipeline) & col("checkpoint_id").gt(number)
+    return {number, *(row["checkpoint_id"] for row in reading.rows(table, where=where, columns=["checkpoint_id"]))}
+
+
+def _bound(reading: Reading, table: TableSpec, pipeline: str, known: int, damage: LaminarDeltaError) -> int:
+    """An id that none in a table is above, though a file with ids above the known one cannot be read.
+
+    Its statistics are in the log, and tell how far its ids go. Some that nobody used may be left out; none is given out twice.
+
+    Raises:
+        LaminarDeltaError: The damage, where ids of any height could be in it.
+    """
+    unreadable, readable = known, MAX_BIGINT
+    while readable - unreadable > 1:
+        number = (unreadable + readable) // 2
+        try:
+            _above(reading, table, pipeline, number)
+        except (StorageError, CorruptionError) as error:
+            raise_unless_damage(error)
+            unreadable = number
+        else:
+            readable = number
+    if readable == MAX_BIGINT:
+        raise damage
+    return max(_above(reading, table, pipeline, readable))

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.formats import UpgradePlan, check_format, plan_upgrade, upgrade
-from laminar_delta.catalog.tables import ENGINE_PROPERTY, MANIFESTS, TABLES
+from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.tables import (
+    ENGINE_PROPERTY,
+    MANIFESTS,
+    RETENTION,
+    SOURCE_CHECKPOINTS,
+    STATE_BATCHES,
+    TABLES,
+)
 from laminar_delta.engine import EMBEDDED, engine_for, open_engine
 from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.logs import Event, log_event
@@ -16,10 +27,13 @@ from laminar_delta.masking import masked
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
+    from laminar_delta.engine.request import TableSpec
 
 _LOG = logging.getLogger(__name__)
 
 _FORBIDDEN_PROPERTY = "delta.setTransactionRetentionDuration"
+_FENCED = (SOURCE_CHECKPOINTS, RETENTION, STATE_BATCHES)
+"""The tables beside `manifests` whose commits carry fences."""
 
 
 def open_catalog(location: str, *, engine: str | None = None, create: bool = True, **options: Any) -> Catalog:
@@ -80,7 +94,7 @@ def _check_there(engine: Engine) -> None:
         raise NotFoundError(
             f"there is no catalog at {masked(engine.location)!r}",
             expected=masked(engine.location),
-            next_step="Check the location, or let it be made.",
+            next_step="Check the location, or make one there: `open_catalog(location)`, or `laminar-delta init`.",
         )
 
 
@@ -104,6 +118,9 @@ def _check_unused(engine: Engine) -> None:
     """Refuses to make `manifests` anew beside tables that were written to: its checkpoints were lost, not never made."""
     for spec in TABLES:
         if spec is not MANIFESTS and engine.exists(spec.name) and engine.version(spec.name) > 0:
+            if engine.exists(MANIFESTS.name):
+                # Somebody else made it meanwhile, and then wrote to the others: nobody does before it is there.
+                return
             raise StorageError(
                 f"the catalog at {masked(engine.location)!r} has no table {MANIFESTS.name!r}, but {spec.name!r} was written to",
                 expected=MANIFESTS.name,
@@ -128,10 +145,27 @@ def check_engine(engine: Engine) -> None:
             found=owner,
             next_step=f"Open it with engine={owner!r}: two engines committing to one catalog can lose commits.",
         )
-    if _FORBIDDEN_PROPERTY in stored:
+    _check_fences_stay(engine, MANIFESTS, stored)
+    # Side by side: on an object store or Spark each look takes its time.
+    with ThreadPoolExecutor(len(_FENCED), thread_name_prefix="laminar-open") as beside:
+        for spec, properties in zip(_FENCED, beside.map(partial(_properties, engine), _FENCED), strict=True):
+            _check_fences_stay(engine, spec, properties)
+
+
+def _properties(engine: Engine, spec: TableSpec) -> Mapping[str, str]:
+    try:
+        return engine.properties(spec.name)
+    except (StorageError, NotFoundError) as error:
+        # Damaged or gone: whoever needs the table is told then. It does not close the catalog to all others.
+        raise_unless_damage(error)
+        return {}
+
+
+def _check_fences_stay(engine: Engine, spec: TableSpec, properties: Mapping[str, str]) -> None:
+    if _FORBIDDEN_PROPERTY in properties:
         raise FormatError(
-            f"{_FORBIDDEN_PROPERTY} is set on the catalog at {masked(engine.location)!r}: it lets fences expire",
+            f"{_FORBIDDEN_PROPERTY} is set on table {spec.name!r} at {masked(engine.location)!r}: it lets fences expire",
             expected="unset",
-            found=stored[_FORBIDDEN_PROPERTY],
+            found=properties[_FORBIDDEN_PROPERTY],
             next_step="Unset that property, and make sure that no writer of an older generation still runs.",
         )

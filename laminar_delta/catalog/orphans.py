@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.attempt import births
+from laminar_delta.catalog.committed import committed_attempts
 from laminar_delta.catalog.generations import Generation
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.removal import delete_rows
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.catalog.traces import CHILD_TABLES
 from laminar_delta.engine.predicate import col
 from laminar_delta.logs import Event, log_event
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from laminar_delta.engine.request import TableSpec
 
 _LOG = logging.getLogger(__name__)
-
-CHILD_TABLES = (SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS)
-"""Where attempts stage."""
 
 ATTEMPTS_PER_DELETE = 200
 """How many attempts one commit removes: keeps its condition short."""
@@ -97,17 +95,18 @@ def _orphans(
 ) -> Iterator[tuple[TableSpec, list[Orphan]]]:
     """Per table the attempts that never commit, once the fence of `generation` stands."""
     # Read in this order: what is committed by now is all that older generations ever will have.
-    committed = _committed(engine, pipeline)
+    committed = committed_attempts(Reading(engine), pipeline)
+
+    def is_orphan(found: Orphan) -> bool:
+        if found.attempt_id in committed.attempts:
+            return False
+        if found.attempt_id in aborted:
+            return True
+        # Where manifest rows are lost without a trace, that an attempt has none proves nothing.
+        return found.generation < generation and committed.all_told and found.checkpoint_id not in committed.lost
+
     for spec in CHILD_TABLES:
-        yield (
-            spec,
-            [
-                orphan
-                for orphan in _attempts(engine, spec, pipeline)
-                if orphan.attempt_id not in committed
-                and (orphan.generation < generation or orphan.attempt_id in aborted)
-            ],
-        )
+        yield spec, [found for found in _attempts(engine, spec, pipeline) if is_orphan(found)]
 
 
 def _fence_off(engine: Engine, newest: Generation, owner: str) -> None:
@@ -117,13 +116,6 @@ def _fence_off(engine: Engine, newest: Generation, owner: str) -> None:
     """
     metadata = {"operation": "fence-off", "pipeline": newest.pipeline, "generation": newest.number, "owner": owner}
     engine.raise_fence(MANIFESTS.name, newest.fence(0), metadata=metadata)
-
-
-def _committed(engine: Engine, pipeline: str) -> set[object]:
-    """The attempts that have a manifest row, or had one as far as the log tells: a lost row makes nobody an orphan."""
-    rows = Reading(engine).rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=["attempt_id"])
-    told = {born["attempt"] for entry in engine.history(MANIFESTS.name) for born in births(entry)}
-    return {row["attempt_id"] for row in rows} | told
 
 
 def _attempts(engine: Engine, spec: TableSpec, pipeline: str) -> list[Orphan]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.checkpoints import inline_bytes
 from laminar_delta.catalog.decisions import Standing, standings
 from laminar_delta.catalog.recovery import names_damage
 from laminar_delta.catalog.statuses import combined_statuses, intact_changes
@@ -38,7 +39,7 @@ class PipelineOverview:
     latest_epoch: int | None
     latest_at: dt.datetime | None
     latest_size_bytes: int | None
-    """Of operator state, as its manifest says."""
+    """Of operator state: as its manifest says, and what is inline in the manifest."""
     watermark: int | None
     """Of the newest checkpoint."""
     delivered_id: int | None
@@ -52,6 +53,9 @@ class PipelineOverview:
     sinks_pending: int
     """Sinks of visible checkpoints that have not delivered, those of abandoned checkpoints left out."""
     sinks_failed: int
+    """Of those, the ones that recovery goes back behind: a newer checkpoint that all its sinks have supersedes what failed."""
+    failed_ids: tuple[int, ...]
+    """The checkpoints these are of, ascending."""
     generation: int
     """Of the newest writer; 0 before there was any."""
     owner: str | None
@@ -72,6 +76,7 @@ def overviews(reading: Reading, pipelines: Iterable[str] | None = None) -> list[
     decided = standings(reading)
     rows = _by_pipeline(reading.rows(MANIFESTS, columns=_MANIFEST_COLUMNS))
     changes = _by_attempt(intact_changes(reading))
+    inline = inline_bytes(reading)
     writers = _by_pipeline(reading.rows(WRITERS))
     recoveries = _by_pipeline(
         reading.rows(RECOVERIES, columns=["pipeline", "started_at", "chosen_id", "skipped", "healed"])
@@ -83,6 +88,7 @@ def overviews(reading: Reading, pipelines: Iterable[str] | None = None) -> list[
             rows.get(name, []),
             decided.get(name, Standing()),
             changes,
+            inline,
             writers.get(name, []),
             recoveries.get(name, []),
         )
@@ -95,6 +101,7 @@ def _overview(
     rows: list[Row],
     seen: Standing,
     changes: Mapping[tuple[str, int, str], list[Row]],
+    inline: Mapping[tuple[str, int], int],
     writers: list[Row],
     recoveries: list[Row],
 ) -> PipelineOverview:
@@ -102,16 +109,21 @@ def _overview(
         (row for row in rows if row["checkpoint_id"] not in seen.retired), key=lambda row: row["checkpoint_id"]
     )
     latest: Row = visible[-1] if visible else dict.fromkeys(_MANIFEST_COLUMNS)
-    sinks: Counter[SinkCommitKind] = Counter()
+    pending = 0
+    failed: Counter[int] = Counter()
     delivered: int | None = None
     for row in visible:
         if row["checkpoint_id"] in seen.abandoned:
             continue
         key = (pipeline, row["checkpoint_id"], row["attempt_id"])
         statuses = combined_statuses(row, changes.get(key, ()))
-        sinks.update(status.kind for status in statuses.values())
+        kinds = Counter(status.kind for status in statuses.values())
+        pending += kinds[SinkCommitKind.PENDING]
+        if kinds[SinkCommitKind.FAILED]:
+            failed[row["checkpoint_id"]] = kinds[SinkCommitKind.FAILED]
         if all(status.is_committed for status in statuses.values()):
             delivered = row["checkpoint_id"]
+            failed.clear()
     writer = max(writers, key=lambda row: row["generation"], default=None)
     recovered = max(recoveries, key=lambda row: row["started_at"], default=None)
     ids = {row["checkpoint_id"] for row in visible}
@@ -120,15 +132,18 @@ def _overview(
         latest_id=latest["checkpoint_id"],
         latest_epoch=latest["epoch"],
         latest_at=latest["created_at"],
-        latest_size_bytes=None if latest["size_bytes"] is None else int(latest["size_bytes"]),
+        latest_size_bytes=None
+        if latest["size_bytes"] is None
+        else int(latest["size_bytes"]) + inline.get((pipeline, latest["checkpoint_id"]), 0),
         watermark=latest["watermark"],
         delivered_id=delivered,
         checkpoints=len(visible),
         pinned=len(seen.pinned & ids),
         retired=len(seen.retired - seen.removed),
         abandoned=len(seen.abandoned & ids),
-        sinks_pending=sinks[SinkCommitKind.PENDING],
-        sinks_failed=sinks[SinkCommitKind.FAILED],
+        sinks_pending=pending,
+        sinks_failed=sum(failed.values()),
+        failed_ids=tuple(failed),
         generation=0 if writer is None else writer["generation"],
         owner=None if writer is None else writer["owner"],
         held=writer is not None and writer["released_at"] is None,

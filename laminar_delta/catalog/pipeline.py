@@ -10,14 +10,24 @@ import datetime as dt
 import getpass
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
-from laminar_delta.catalog.decisions import PINNED, RELEASED, RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row, see_list
+from laminar_delta.catalog.decisions import (
+    PINNED,
+    RELEASED,
+    RESTORED,
+    RETIRED,
+    Decision,
+    Standing,
+    check_reason,
+    decide,
+    standing,
+)
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
-from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, store
+from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, passed_over, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import RECOVERIES
@@ -158,9 +168,14 @@ class Pipeline(Displayed):
         return diff_checkpoints(self.reading, self._visible(before), other._visible(after))
 
     def validate(self, checkpoint_id: int) -> ValidationResult:
-        """Everything wrong with a checkpoint. Bad data is a finding; only a checkpoint that never was raises."""
+        """Everything wrong with a checkpoint. Bad data is a finding; only a checkpoint that never was raises.
+
+        Being intact is not all that recovery asks for: `passed_over` says why it does not use one that is.
+        """
         row = manifest_row(self.reading, self.name, checkpoint_id)
-        return ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
+        result = ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
+        # What a damaged row says of its sinks is not to be relied on.
+        return replace(result, passed_over=passed_over(self.reading, row)) if result.valid else result
 
     def recover(
         self,
@@ -228,7 +243,7 @@ class Pipeline(Displayed):
                 raise NotFoundError(
                     f"checkpoint {checkpoint_id} of pipeline {self.name!r} is removed",
                     expected=checkpoint_id,
-                    next_step="See `list` for those there are: maintenance took it after the grace period.",
+                    next_step=f"{see_list(self.name)}: maintenance took it after the grace period.",
                 )
             if checkpoint_id not in seen.retired:
                 return []
@@ -239,6 +254,7 @@ class Pipeline(Displayed):
     def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
         """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""
         self._check_writable()
+        check_reason("a pin", reason)
         manifest_row(self.reading, self.name, checkpoint_id)
 
         def choose(seen: Standing) -> list[Decision]:

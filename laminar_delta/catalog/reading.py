@@ -34,6 +34,9 @@ STATE_TABLES = (OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name)
 COMPACTION = "OPTIMIZE"
 """Delta's word for a commit that rewrote files without changing rows; all engines use it."""
 
+REMOVAL = "remove"
+"""What maintenance calls its deletes in the log: of what was decided to be removed, and nothing else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -54,12 +57,17 @@ class Reading:
             found = self.engine.read(spec.name, columns=columns or spec.schema.names, where=where, version=version)
         return found.to_pylist()
 
-    def stream(self, spec: TableSpec, *, where: Predicate, columns: Sequence[str]) -> Iterator[Row]:
-        """Like `rows`, one by one: for rows that together do not fit into memory. Payloads are views, not copied."""
+    def batches(
+        self, spec: TableSpec, *, columns: Sequence[str], where: Predicate | None = None
+    ) -> pa.RecordBatchReader:
+        """Like `rows`, batch by batch, as they lie in memory."""
         version = self.versions.get(spec.name)
         with _of_the_format(spec):
-            scanned = self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True)
-        for batch in scanned:
+            return self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True)
+
+    def stream(self, spec: TableSpec, *, where: Predicate, columns: Sequence[str]) -> Iterator[Row]:
+        """Like `rows`, one by one: for rows that together do not fit into memory. Payloads are views, not copied."""
+        for batch in self.batches(spec, where=where, columns=columns):
             payloads = [name for name in PAYLOADS if name in columns]
             views = {name: _views(batch.column(name)) for name in payloads}
             for number, row in enumerate(batch.drop_columns(payloads).to_pylist()):

@@ -24,7 +24,7 @@ from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError, StorageError
+from laminar_delta.errors import CommitUnknownError, ConflictError, StorageError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.findings import Finding
 from laminar_delta.model.ids import new_attempt_id
@@ -44,6 +44,7 @@ _LOG = logging.getLogger(__name__)
 UNDELIVERED_REASON = "undelivered: "
 ABANDONED_REASON = "abandoned: "
 """How the reasons begin for which a checkpoint that may be whole is passed over; any other names damage."""
+_PASSED_BEFORE = f"{ABANDONED_REASON}a later recovery passed over it"
 
 _TRIES = 20
 """Choices made anew because the one before was abandoned or retired meanwhile."""
@@ -73,7 +74,11 @@ class Walk:
     def run(self, *, generation: int | None = None, dry_run: bool = False) -> RecoveryReport:
         """Walks from the newest to the first that can be used."""
         started, clock = now_ms(), time.monotonic()
-        decided = standing(self.reading, self.pipeline)
+        decided = standing(self.reading, self.pipeline, searched=True)
+        if decided.missing:
+            self.notes.append(
+                f"{len(decided.missing)} decisions were taken out of retention; they stand, as an earlier version has them"
+            )
         rows = self._find_rows(decided.retired)
         chosen: CheckpointManifest | None = None
         for row in rows:
@@ -81,7 +86,7 @@ class Walk:
                 self._skip(row, row["lost"], [])
                 continue
             if row["checkpoint_id"] in decided.abandoned:
-                self._skip(row, f"{ABANDONED_REASON}a later recovery passed over it", [])
+                self._skip(row, _PASSED_BEFORE, [])
                 continue
             chosen = self._use(row)
             if chosen is not None:
@@ -140,9 +145,9 @@ class Walk:
                 return None
             self._note_healed(row, findings)
             reading = pinned
-        undelivered = self._undelivered(row)
-        if undelivered:
-            self._skip(row, f"{UNDELIVERED_REASON}{undelivered}", findings)
+        undelivered = _undelivered(self.reading, row, self.failed_sinks)
+        if undelivered is not None:
+            self._skip(row, undelivered, findings)
             return None
         return load_manifest(reading, row)
 
@@ -155,20 +160,30 @@ class Walk:
                 )
             )
 
-    def _undelivered(self, row: Row) -> str:
-        """The exactly-once sinks that do not have this checkpoint's data: its offsets are past what they got."""
-        refused = {SinkCommitKind.PENDING}
-        if self.failed_sinks is FailedSinks.SKIP:
-            refused.add(SinkCommitKind.FAILED)
-        statuses = current_statuses(self.reading, row)
-        return ", ".join(
-            f"sink {name!r} is {status}" for name, status in sorted(statuses.items()) if status.kind in refused
-        )
-
     def _skip(self, row: Row, reason: str, findings: list[Finding]) -> None:
         self.skipped.append(
             SkippedCheckpoint(checkpoint_id=row["checkpoint_id"], reason=reason, findings=tuple(findings))
         )
+
+
+def _undelivered(reading: Reading, row: Row, failed_sinks: FailedSinks) -> str | None:
+    """The exactly-once sinks that do not have a checkpoint's data, as a reason: its offsets are past what they got."""
+    refused = {SinkCommitKind.PENDING}
+    if failed_sinks is FailedSinks.SKIP:
+        refused.add(SinkCommitKind.FAILED)
+    statuses = sorted(current_statuses(reading, row).items())
+    owed = ", ".join(f"sink {name!r} is {status}" for name, status in statuses if status.kind in refused)
+    return f"{UNDELIVERED_REASON}{owed}" if owed else None
+
+
+def passed_over(reading: Reading, row: Row) -> str | None:
+    """Why a recovery passes over a checkpoint that is intact; None when it does not."""
+    decided = standing(reading, row["pipeline"])
+    if row["checkpoint_id"] in decided.retired:
+        return "retired: readers do not see it until it is restored"
+    if row["checkpoint_id"] in decided.abandoned:
+        return _PASSED_BEFORE
+    return _undelivered(reading, row, FailedSinks.SKIP)
 
 
 def names_damage(reason: str) -> bool:
@@ -258,8 +273,10 @@ def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
     metadata = {"operation": "recover", "pipeline": kept.pipeline, "checkpoint": kept.chosen_id, "owner": owner}
     try:
         engine.append(RECOVERIES.name, pa.Table.from_pylist([row], schema=RECOVERIES.schema), metadata=metadata)
-    except StorageError as error:
-        return replace(report, notes=(*report.notes, f"this report is not stored: {error.message}"))
+    except (StorageError, ConflictError, CommitUnknownError) as error:
+        # What was chosen is decided: a report that cannot be kept does not undo it.
+        became = "may not be stored" if isinstance(error, CommitUnknownError) else "is not stored"
+        return replace(report, notes=(*report.notes, f"this report {became}: {error.message}"))
     return kept
 
 

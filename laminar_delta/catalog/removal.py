@@ -16,7 +16,7 @@ from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.decisions import REMOVED, Decision, Standing, decide, standing
 from laminar_delta.catalog.needs import needed
 from laminar_delta.catalog.patience import again_after_conflicts
-from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.reading import REMOVAL, Reading
 from laminar_delta.catalog.tables import (
     MANIFESTS,
     OPERATOR_DELTAS,
@@ -81,7 +81,7 @@ def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner:
     for spec in ORDER:
         present = {row["checkpoint_id"] for row in reading.rows(spec, where=of_pipeline, columns=["checkpoint_id"])}
         left = sorted(gone & present)
-        metadata = {"operation": "remove", "pipeline": pipeline, "checkpoints": left, "owner": owner}
+        metadata = {"operation": REMOVAL, "pipeline": pipeline, "checkpoints": left, "owner": owner}
         for batch in batches(left):
             delete_rows(engine, spec, of_pipeline & col("checkpoint_id").is_in(batch), metadata=metadata)
         removed.update(left)
@@ -93,7 +93,7 @@ def _remove_batches(engine: Engine, pipeline: str, gone: frozenset[int], owner: 
     reading, of_pipeline = Reading(engine), col("pipeline").eq(pipeline)
     present = {row["epoch"] for row in reading.rows(STATE_BATCHES, where=of_pipeline, columns=["epoch"])}
     left = sorted(present & epochs_of_only(reading, pipeline, gone)) if present else []
-    metadata = {"operation": "remove", "pipeline": pipeline, "epochs": left, "owner": owner}
+    metadata = {"operation": REMOVAL, "pipeline": pipeline, "epochs": left, "owner": owner}
     for batch in batches(left):
         delete_rows(engine, STATE_BATCHES, of_pipeline & col("epoch").is_in(batch), metadata=metadata)
 

@@ -92,7 +92,7 @@ def plan(
         elif policy.keep_last is not None and place < policy.keep_last:
             reasons[head.checkpoint_id] = f"one of the last {policy.keep_last}"
         elif policy.keep_for_ms is not None and now_ms - head.timestamp_ms < policy.keep_for_ms:
-            reasons[head.checkpoint_id] = f"younger than {policy.keep_for_ms} ms"
+            reasons[head.checkpoint_id] = f"younger than {_span(policy.keep_for_ms)}"
         elif used and head.checkpoint_id in used:
             reasons[head.checkpoint_id] = used[head.checkpoint_id]
     reasons = followed(visible, reasons)
@@ -104,3 +104,12 @@ def plan(
             if head.checkpoint_id in reasons
         ),
     )
+
+
+def _span(ms: int) -> str:
+    """A span of time for people, in the largest unit that tells it exactly."""
+    for unit, length in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
+        count, rest = divmod(ms, length)
+        if count and not rest:
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{ms} ms"

@@ -6,32 +6,31 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.attempt import Attempt, Part, stage_offsets
+from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.recovery import FailedSinks, resume
-from laminar_delta.catalog.staged import Saved, Staged
+from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.state.progress import TellProgress
+from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.errors import ConflictError, SessionStateError
-from laminar_delta.model.manifest import OperatorCheckpoint
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from laminar_delta.catalog.attempt import Attempt, Part
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.rows import Lineage
@@ -95,7 +94,7 @@ class SavingWriter:
         Args:
             epoch: Its epoch; like its id by default.
             checkpoint_id: Its id; the next one by default.
-            tell: Is told how far its state is; what it raises cancels it.
+            tell: Is told how far its state is, of frames when they are written; what it raises cancels it.
         """
         self._check_open()
         number = self.committer.take_id(checkpoint_id)
@@ -119,7 +118,7 @@ class SavingWriter:
             state: By operator and partition: bytes, an open file, or pieces of any size.
             frames: State as frames on Spark, which executors write; see `CheckpointBuilder.state_frame`.
             external_id: What another system calls it.
-            tell: Is told how far the state is; what it raises cancels the save.
+            tell: Is told how far the state is, of frames when they are written; what it raises cancels the save.
 
         Raises:
             ConflictError: The id is committed with other content.
@@ -128,7 +127,8 @@ class SavingWriter:
         self.settle()
         stored = self.committer.stored(manifest.checkpoint_id)
         if stored is not None and not frames:
-            return self.committer.same_again(with_state(manifest, Measured.of(state)) if state else manifest, stored)
+            said = with_state(manifest, Measured.of(stored_states(manifest, state))) if state else manifest
+            return self.committer.same_again(said, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
             staged = self.stage(attempt, manifest, state, frames=frames, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
@@ -145,21 +145,32 @@ class SavingWriter:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
         if not state and not frames:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
+        states = stored_states(manifest, state or {})
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
-            staged = stage_state(
-                self.engine, attempt, state or {}, policy=self.state_policy, upon=self.layouts(), tell=tell
-            )
+            staged = self._stage_state(attempt, states, tell)
             for frame in frames:
-                staged = staged.joined(self._stage_frame(attempt, frame))
+                staged = staged.joined(self._stage_frame(attempt, frame, tell))
+            # Only now it is known whose state the frames have.
+            inline = inline_states(manifest, {operator for operator, _ in staged.layouts})
+            late = {key: found for key, found in inline.items() if key not in states}
+            if late:
+                staged = staged.joined(self._stage_state(attempt, late, tell))
             parts = (*offsets.result(), *staged.parts)
         return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
 
-    def _stage_frame(self, attempt: Attempt, frame: Frame) -> StagedState:
+    def _stage_state(self, attempt: Attempt, states: States, tell: TellProgress | None) -> StagedState:
+        return stage_state(self.engine, attempt, states, policy=self.state_policy, upon=self.layouts(), tell=tell)
+
+    def _stage_frame(self, attempt: Attempt, frame: Frame, tell: TellProgress | None) -> StagedState:
         # By name: the core does not know Spark.
         stage_frame = import_module("laminar_delta.distributed.saving").stage_frame
         staged: StagedState = stage_frame(self.engine, attempt, frame, policy=self.state_policy, upon=self.layouts())
+        if tell is not None:
+            # Executors cannot call back: it is known when all of the frame is written.
+            for (operator, partition), layout in staged.layouts.items():
+                tell(StateProgress(operator, partition, layout.length, None))
         return staged
 
     def layouts(self) -> Layouts:
@@ -169,7 +180,7 @@ class SavingWriter:
     @contextmanager
     def attempting(self, checkpoint_id: int) -> Iterator[Attempt]:
         """A fresh attempt, given up when the block fails; unless its commit may yet turn out to have happened."""
-        attempt = Attempt.new(self.held, checkpoint_id)
+        attempt = self.committer.begin(checkpoint_id)
         with given_up_on_failure([(self.committer, attempt)]):
             yield attempt
 
@@ -193,6 +204,7 @@ class SavingWriter:
 
         Raises:
             ConflictError: The id was committed with other content meanwhile, or what it needs was removed.
+            InvalidInputError: The attempt is another pipeline's, or at another checkpoint than the manifest's.
             SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
         """
         self._check_open()
@@ -292,14 +304,3 @@ class SavingWriter:
             raise SessionStateError(
                 f"the writer of pipeline {self.pipeline!r} is closed", next_step="Open a new writer."
             )
-
-
-def with_state(manifest: CheckpointManifest, measured: Measured) -> CheckpointManifest:
-    """A manifest that says what it has to say of its state."""
-    external = {operator: OperatorCheckpoint.external_at(0, length) for operator, length in measured.lengths.items()}
-    return replace(
-        manifest,
-        operator_states={**manifest.operator_states, **external},
-        state_checksum=measured.checksum,
-        size_bytes=manifest.size_bytes + sum(measured.lengths.values()),
-    )

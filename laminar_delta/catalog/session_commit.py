@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.positions import Positions, compare_and_set, read_positions
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.session_log import OPERATION, find_commit
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
-from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import ConflictError, FencedError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.buffer import Buffer
     from laminar_delta.catalog.generations import Generation
-    from laminar_delta.engine.answer import HistoryEntry
     from laminar_delta.engine.base import Engine
-
-OPERATION = "session"
-"""What a session commit calls itself in the log."""
 
 FEW_NAMES = 20
 """Up to how many sources a commit names in the log; beyond, it only counts them."""
@@ -50,32 +45,6 @@ class SessionCommit:
     """A version of `source_checkpoints` that holds it; None when nothing was staged."""
     replayed: bool = False
     """It was there already: an earlier try had been committed, and its answer was lost."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
-    """One session commit as the log tells it."""
-
-    version: int
-    timestamp_ms: int
-    session_id: str
-    generation: int
-    owner: str
-    sources: int
-    """How many sources it wrote."""
-    names: tuple[str, ...] | None
-    """Which, when they were few."""
-    cleared: bool
-    """Whether it removed everything that was there."""
-
-
-def session_history(engine: Engine, pipeline: str, *, limit: int | None = None) -> list[SessionRecord]:
-    """The session commits of a pipeline, newest first, as far as the log tells."""
-    return [
-        _record(entry)
-        for entry in engine.history(SOURCE_CHECKPOINTS.name, limit=limit)
-        if entry.metadata.get("operation") == OPERATION and entry.metadata.get("pipeline") == pipeline
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +81,7 @@ class SessionCommitter:
                 compare_and_set(pipeline, self.held.number, ordinal),
                 # The head row decides. The fence is for what rows cannot tell: it stays when the table is restored.
                 fences=[self.held.fence(ordinal + 1)],
-                metadata=self._metadata(buffer),
+                metadata=self._metadata(buffer, ordinal + 1),
                 key={"pipeline": pipeline, "session_id": self.session_id},
             )
         except ConflictError as refusal:
@@ -121,16 +90,28 @@ class SessionCommitter:
             return self._kept_out(ordinal, None)
         return SessionCommit(session_id=self.session_id, version=made.version, replayed=made.replayed)
 
-    def landed(self) -> SessionCommit | None:
-        """This session's commit, if an earlier try of it is there."""
-        return self._landed(self._read())
+    def look(self, ordinal: int) -> SessionCommit | Positions:
+        """This session's commit, if it is there by now; otherwise what is committed, to try again over.
 
-    def _kept_out(self, ordinal: int, refusal: ConflictError | None) -> SessionCommit:
+        Args:
+            ordinal: Of the last commit that certainly was not this session's.
+
+        Raises:
+            FencedError: It is not there, and another writer took over.
+            CommitUnknownError: Nobody can tell any more.
+        """
+        # One read decides both: a try that arrives after it finds another head row than its own, or keeps out the next.
         now = self._read()
-        landed = self._landed(now)
+        landed = self._landed(now, ordinal)
         if landed is not None:
             return landed
         self._check_standing(now)
+        return now
+
+    def _kept_out(self, ordinal: int, refusal: ConflictError | None) -> SessionCommit:
+        now = self.look(ordinal)
+        if isinstance(now, SessionCommit):
+            return now
         if now.ordinal == ordinal and isinstance(refusal, FencedError):
             # The fence is past what the rows say.
             raise self._restored(now) from refusal
@@ -143,15 +124,9 @@ class SessionCommitter:
             details={"session": self.session_id, "winner": now.session_id},
         ) from refusal
 
-    def _landed(self, now: Positions) -> SessionCommit | None:
-        history = self.engine.history(SOURCE_CHECKPOINTS.name, limit=HISTORY_WINDOW)
-        for entry in history:
-            if entry.metadata.get("session") == self.session_id:
-                return SessionCommit(session_id=self.session_id, version=entry.version, replayed=True)
-        # Committed by a statement that said nothing about itself.
-        if now.session_id == self.session_id:
-            return SessionCommit(session_id=self.session_id, version=history[0].version, replayed=True)
-        return None
+    def _landed(self, now: Positions, ordinal: int) -> SessionCommit | None:
+        version = find_commit(self.engine, now, self.session_id, generation=self.held.number, ordinal=ordinal)
+        return None if version is None else SessionCommit(session_id=self.session_id, version=version, replayed=True)
 
     def _check_standing(self, now: Positions) -> None:
         if now.generation > self.held.number:
@@ -176,30 +151,16 @@ class SessionCommitter:
     def _read(self) -> Positions:
         return read_positions(Reading(self.engine), self.held.pipeline)
 
-    def _metadata(self, buffer: Buffer) -> dict[str, object]:
+    def _metadata(self, buffer: Buffer, ordinal: int) -> dict[str, object]:
         touched = sorted(buffer.sources)
         return {
             "operation": OPERATION,
             "pipeline": self.held.pipeline,
             "session": self.session_id,
             "generation": self.held.number,
+            "ordinal": ordinal,
             "owner": self.held.owner,
             "sources": len(touched),
             **({"names": touched} if len(touched) <= FEW_NAMES else {}),
             **({"cleared": True} if buffer.cleared else {}),
         }
-
-
-def _record(entry: HistoryEntry) -> SessionRecord:
-    said: Mapping[str, Any] = entry.metadata
-    names = said.get("names")
-    return SessionRecord(
-        version=entry.version,
-        timestamp_ms=entry.timestamp_ms,
-        session_id=said["session"],
-        generation=said["generation"],
-        owner=said["owner"],
-        sources=said["sources"],
-        names=None if names is None else tuple(names),
-        cleared=said.get("cleared", False),
-    )

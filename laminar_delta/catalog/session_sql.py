@@ -11,8 +11,16 @@ from importlib.resources import files
 
 from laminar_delta.errors import NotFoundError
 
-STATEMENTS = ("session_variables", "session_begin", "session_stage", "session_commit", "session_outcome")
-"""In the order in which a notebook runs them."""
+STATEMENTS = (
+    "session_variables",
+    "session_begin",
+    "session_stage",
+    "session_label",
+    "session_commit",
+    "session_unlabel",
+    "session_outcome",
+)
+"""In the order in which a notebook runs them; the two about the label may be left out."""
 
 
 def session_sql(name: str) -> list[str]:

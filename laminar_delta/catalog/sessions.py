@@ -223,14 +223,14 @@ class Session:
         """
         if self._state not in (SessionState.LOST, SessionState.IN_DOUBT):
             raise self._unusable("only a session that lost, or is in doubt, is tried again")
-        landed = self._committer.landed() if self._state is SessionState.IN_DOUBT else None
-        if landed is not None:
-            self._state = SessionState.COMMITTED
-            return landed
         with self._ending():
-            now = self._committer.read()
-            self._buffer.lay_over(now)
-            self._base, self._ordinal = now, now.ordinal
+            # Also one that lost: whoever has the same token may have committed it since.
+            found = self._committer.look(self._ordinal)
+            if isinstance(found, SessionCommit):
+                self._state = SessionState.COMMITTED
+                return found
+            self._buffer.lay_over(found)
+            self._base, self._ordinal = found, found.ordinal
         return self._commit()
 
     def rollback(self) -> None:

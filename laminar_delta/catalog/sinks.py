@@ -144,7 +144,7 @@ class Sinks:
         *,
         names: Iterable[str] | None = None,
         all_or_nothing: bool = False,
-        redrivable_wait: bool = False,
+        most_once: bool = False,
     ) -> dict[str, T | Exception]:
         """Makes a call to all sinks, or to those named; the answers, or what was raised instead.
 
@@ -155,7 +155,8 @@ class Sinks:
             call: The call.
             names: Which sinks; all by default.
             all_or_nothing: Do not go on after a failure; sinks that were not called are not in the answer.
-            redrivable_wait: Do not go on to sinks that can be asked again after a failure of one that cannot.
+            most_once: Do not go on after a failure of a sink that cannot be asked again: the others would have to show again
+                what they show now.
         """
 
         def guarded(sink: ExactlyOnceSink) -> T | Exception:
@@ -165,11 +166,11 @@ class Sinks:
         chosen = [self.by_name[name] for name in (self.by_name if names is None else names)]
         answers: dict[str, T | Exception] = {}
         for redrivable in (False, True):
-            if redrivable and redrivable_wait and raised(answers):
-                return answers
             turn = [sink for sink in chosen if isinstance(sink, RedrivableSink) is redrivable]
             for batch in [turn] if self._max_workers > 1 else [[sink] for sink in turn]:
-                if all_or_nothing and raised(answers):
+                failed = [self.by_name[name] for name in raised(answers)]
+                for_good = [sink for sink in failed if not isinstance(sink, RedrivableSink)]
+                if (all_or_nothing and failed) or (most_once and for_good):
                     return answers
                 answers.update(self._together(guarded, batch))
         return answers

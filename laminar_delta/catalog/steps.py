@@ -25,7 +25,7 @@ from laminar_delta.catalog.buffer import Buffer
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.positions import RESULT, SOURCE, Positions, read_positions
 from laminar_delta.catalog.reading import Reading
-from laminar_delta.catalog.session_commit import session_history
+from laminar_delta.catalog.session_log import session_history
 from laminar_delta.catalog.tables import SESSION_STEPS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError

@@ -6,7 +6,7 @@ From the rows themselves and not from the logs, so it reaches back as far as the
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,17 +51,18 @@ class Happening:
 
 def timeline(reading: Reading, pipeline: str) -> list[Happening]:
     """Everything that happened to a pipeline, oldest first."""
+    writers = _rows(reading, WRITERS, pipeline)
     found = [
-        *_saves(reading, pipeline),
+        *_saves(reading, pipeline, {row["generation"]: row["owner"] for row in writers}),
         *_deliveries(reading, pipeline),
         *_decisions(reading, pipeline),
         *_recoveries(reading, pipeline),
-        *_writers(reading, pipeline),
+        *_writers(writers),
     ]
     return sorted(found, key=lambda one: (one.at is not None, one.at or dt.datetime.min))
 
 
-def _saves(reading: Reading, pipeline: str) -> Iterator[Happening]:
+def _saves(reading: Reading, pipeline: str, owners: Mapping[int, str]) -> Iterator[Happening]:
     for row in _rows(reading, MANIFESTS, pipeline):
         if row["derived_how"] is None:
             yield Happening(
@@ -70,6 +71,7 @@ def _saves(reading: Reading, pipeline: str) -> Iterator[Happening]:
                 checkpoint_id=row["checkpoint_id"],
                 what=f"checkpoint {row['checkpoint_id']} saved, epoch {row['epoch']}",
                 generation=row["generation"],
+                owner=owners.get(row["generation"]),
             )
         else:
             origin = f"{row['derived_from_id']} of pipeline {row['derived_from_pipeline']!r}"
@@ -79,6 +81,7 @@ def _saves(reading: Reading, pipeline: str) -> Iterator[Happening]:
                 checkpoint_id=row["checkpoint_id"],
                 what=f"checkpoint {row['checkpoint_id']} made from {origin} by {row['derived_how']}",
                 generation=row["generation"],
+                owner=owners.get(row["generation"]),
                 reason=row["derived_reason"],
             )
 
@@ -125,8 +128,8 @@ def _recoveries(reading: Reading, pipeline: str) -> Iterator[Happening]:
         )
 
 
-def _writers(reading: Reading, pipeline: str) -> Iterator[Happening]:
-    for row in _rows(reading, WRITERS, pipeline):
+def _writers(rows: Iterable[Row]) -> Iterator[Happening]:
+    for row in rows:
         common = {"checkpoint_id": None, "generation": row["generation"], "owner": row["owner"]}
         yield Happening(
             at=row["taken_at"],

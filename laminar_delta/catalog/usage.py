@@ -1,7 +1,8 @@
 """Storage: what each pipeline's state takes, what of it is there to stay, and what maintenance will give back.
 
-State is told from the sizes of files, because its tables are partitioned by pipeline and checkpoint; nothing of it is read. The
-other tables are small and shared by all pipelines: they are told as a whole.
+State is told from the sizes of files, because its tables are partitioned by pipeline and checkpoint; nothing of it is read.
+Small state, which travels in the manifest row, counts by its length. The other tables are small and shared by all pipelines:
+they are told as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads
+from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads, inline_bytes
 from laminar_delta.catalog.decisions import Standing, standings
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.needs import followed
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineUsage:
-    """What the operator state of one pipeline takes, in bytes of files."""
+    """What the operator state of one pipeline takes: bytes of files, and of what is inline in manifest rows."""
 
     pipeline: str
     live_bytes: int
@@ -82,6 +83,12 @@ def usage(reading: Reading) -> CatalogUsage:
     heads: dict[str, list[CheckpointHead]] = {}
     for head in all_heads(reading, None):
         heads.setdefault(head.pipeline, []).append(head)
+    inline = inline_bytes(reading)
+    for name, found_heads in heads.items():
+        of_pipeline = sizes.setdefault(name, {})
+        for head in found_heads:
+            number = head.checkpoint_id
+            of_pipeline[number] = of_pipeline.get(number, 0) + inline.get((name, number), 0)
     decided = standings(reading)
     visible = {name: _without(found, decided.get(name, Standing()).retired) for name, found in heads.items()}
     pinned = {

@@ -50,7 +50,8 @@ def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
     state = CheckpointState(reading, row)
     sidecar: SidecarDigests | None = None
     try:
-        layouts = state.layouts()
+        # The children were counted before, and are a finding of their own.
+        layouts = state.present()
         for layout in layouts:
             digests = SidecarDigests(row) if layout.operator == SIDECAR else None
             state.verify_one(layout, *(() if digests is None else (digests.update,)))

@@ -110,7 +110,7 @@ def usage(call: Call) -> None:
         **of_each("usage", "the same facts as `usage`", _USAGE),
         **of_each(
             "invalid",
-            "with --validate: newest checkpoints that recovery could not use",
+            "with --validate: newest checkpoints that are damaged",
             {"pipeline": "name", "checkpoint_id": "id"},
         ),
     },
@@ -155,7 +155,7 @@ def _query(query: str | None, file: Path | None) -> str:
         raise InvalidInputError(
             "give a query or --file",
             expected="one of them",
-            next_step="For example: laminar-delta sql 'SELECT * FROM latest_checkpoints'.",
+            next_step="For example: laminar-delta sql 'SELECT pipeline, checkpoint_id FROM latest_checkpoints'.",
         )
     if file is not None:
         try:

@@ -42,7 +42,6 @@ class Call:
     def catalog(self, *, create: bool = False) -> Catalog:
         """The catalog the settings name; opened once."""
         if not self._opened:
-            _leave_out_what_spark_needs(self.settings.engine, self.location)
             import laminar_delta as ld
 
             found = ld.open_catalog(self.location, engine=self.settings.engine, create=create, **self.options)
@@ -60,7 +59,8 @@ class Call:
             raise InvalidInputError(
                 "no catalog is named",
                 expected="a catalog",
-                next_step="Give --catalog, set LAMINAR_DELTA_CATALOG, or write `catalog = …` into laminar-delta.toml.",
+                next_step="Give --catalog, set LAMINAR_DELTA_CATALOG, or write `catalog = …` into laminar-delta.toml, here or "
+                "in conf.",
             )
         return self.settings.catalog
 
@@ -98,11 +98,11 @@ class Common:
 def answering(common: Common) -> Iterator[Call]:
     """Runs a command: an error becomes one sentence and an exit code, with a traceback only if `--debug` was given."""
     settings = Settings()
-    call: Call | None = None
     try:
         settings = _settings(common)
         out = Output(common.as_json, common.yes, lambda text: masked(text, settings.storage_options))
         call = Call(settings, out)
+        _leave_out_what_spark_needs(settings)
         with _logging(settings):
             try:
                 yield call
@@ -112,21 +112,26 @@ def answering(common: Common) -> Iterator[Call]:
             finally:
                 call.close()
     except LaminarDeltaError as error:
-        _tell(common, settings, exit_for(error), error, str(error), str(error.code), error.next_step)
+        code = exit_for(error)
+        tell(common, settings, code, error, str(error), str(error.code), error.next_step)
     except Declined as answer:
-        _tell(common, settings, Exit.DECLINED, answer, "you said no: nothing was changed", "declined", "")
-    except (typer.Exit, typer.Abort, BrokenPipeError):
+        code = Exit.DECLINED
+        tell(common, settings, code, answer, "you said no: nothing was changed", "declined", "")
+    except (typer.Exit, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, a person gets a sentence
+        code = Exit.INTERNAL
         text = f"this program made a mistake: {type(error).__name__}: {error}. Repeat with --debug to see where, and report it."
-        _tell(common, settings, Exit.INTERNAL, error, text, "internal", "Repeat with --debug.")
-    raise typer.Exit(Exit.INTERNAL if call is None else call.exit_code)
+        tell(common, settings, code, error, text, "internal", "Repeat with --debug.")
+    else:
+        code = call.exit_code
+    raise typer.Exit(code)
 
 
-def _tell(
+def tell(
     common: Common, settings: Settings, code: Exit, error: BaseException, text: str, name: str, next_step: str
 ) -> None:
-    """Prints what went wrong, and ends."""
+    """Prints what went wrong."""
     options = {**settings.storage_options, **_pairs(common.storage_option, strict=False)}
     if common.debug:
         typer.echo(masked("".join(traceback.format_exception(error)), options), err=True)
@@ -136,7 +141,6 @@ def _tell(
         typer.echo(json.dumps({"error": problem}, ensure_ascii=False), err=True)
     else:
         typer.echo(f"error: {sentence}", err=True)
-    raise typer.Exit(code) from None
 
 
 def _settings(common: Common) -> Settings:
@@ -170,15 +174,17 @@ def own_process() -> None:
     _own_process = True
 
 
-def _leave_out_what_spark_needs(engine: str | None, location: str) -> None:
+def _leave_out_what_spark_needs(settings: Settings) -> None:
     """Keeps pyarrow from importing numpy, and pandas at the first timestamp, to find that it needs neither.
 
-    Together they would be the largest part of a short call. Never where Spark is used, which needs them, nor in a
-    process that is not ours alone: pyarrow remembers for good that there are none.
+    Together they would be the largest part of a short call; so before the command imports anything. Never where Spark is
+    used, which needs them, nor in a process that is not ours alone: pyarrow remembers for good that there are none.
     """
     from laminar_delta.engine import engine_for
 
-    if _own_process and (engine or engine_for(location)) != "spark" and not sys.modules.keys() & _LeftOut.NAMES:
+    if not _own_process or settings.catalog is None or sys.modules.keys() & _LeftOut.NAMES:
+        return
+    if (settings.engine or engine_for(settings.catalog)) != "spark":
         sys.meta_path.insert(0, _LeftOut())
 
 

@@ -56,22 +56,28 @@ def _race(place: Path, rounds: int) -> dict[str, dict[int, dict[str, Any]]]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # an interrupt is for the one that started them
         )
         for name in WRITERS
     }
     told: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in WRITERS}
-    for process in processes.values():
-        assert process.stdout is not None
-        process.stdout.readline()  # "ready"
-    for process in processes.values():
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for name, process in processes.items():
-        output, _ = process.communicate()
-        for line in output.splitlines():
-            answer = json.loads(line)
-            told[name][answer["number"]] = answer
+    try:
+        for process in processes.values():
+            assert process.stdout is not None
+            process.stdout.readline()  # "ready"
+        for process in processes.values():
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for name, process in processes.items():
+            output, _ = process.communicate()
+            for line in output.splitlines():
+                answer = json.loads(line)
+                told[name][answer["number"]] = answer
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
     return told
 
 

@@ -178,7 +178,11 @@ def _derive(
     if changes:
         call.out.table(
             ["source", "what", "now", "then", "by"],
-            ([one.name, one.detail, one.before, one.after, one.difference] for one in changes),
+            # Of a source that comes or goes the epoch is told, and then its offsets.
+            (
+                [one.name, "epoch" if one.detail is None else one.detail, one.before, one.after, one.difference]
+                for one in changes
+            ),
             right=("now", "then", "by"),
         )
     if not apply:

@@ -223,7 +223,7 @@ def maintain(
         call.out.table(["what", "where", "how much"], rows)
     else:
         call.out.line("There is nothing to do.")
-    if not apply:
+    if rows and not apply:
         call.out.line("Nothing was changed: --apply does it.")
     if report.put_off:
         call.finding()

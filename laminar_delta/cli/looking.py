@@ -12,7 +12,7 @@ from laminar_delta.cli.fields import HEAD, OVERVIEW, POSITION, of_each
 from laminar_delta.cli.options import At, CheckpointId, Limit, PipelineName, SomeCheckpoint, SomePipeline
 from laminar_delta.cli.output import MOST_ROWS, ago, size
 from laminar_delta.cli.registry import LOOK, command
-from laminar_delta.cli.times import parse_moment
+from laminar_delta.cli.times import parse_moment, when_saved
 from laminar_delta.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -209,6 +209,10 @@ def history(
         and (not last or (one.at is not None and one.at <= last))
     ]
     call.out.json({"pipeline": pipeline, "events": found})
+    if not found:
+        asked = (" of that kind" if kind else "", " in that time" if since or until else "")
+        call.out.line(f"Nothing{asked[0]} happened to {pipeline}{asked[1]}.")
+        return
     call.out.table(
         ["when (UTC)", "what", "why", "who", "generation"],
         ([one.at, one.what, one.reason, one.owner, one.generation] for one in found),
@@ -330,7 +334,8 @@ def checkpoint_of(pipeline: Pipeline, checkpoint: int | None, at: str | None) ->
     if found is None:
         when = "" if at is None else f" as old as {at}"
         raise NotFoundError(
-            f"pipeline {pipeline.name!r} has no checkpoint{when}", next_step="See `history` for what it had."
+            f"pipeline {pipeline.name!r} has no checkpoint{when}",
+            next_step=f"See `laminar-delta history {pipeline.name}` for what it had.",
         )
     return found
 
@@ -355,10 +360,8 @@ def position_document(pipeline: str, manifest: CheckpointManifest) -> dict[str, 
 
 
 def _print_position(call: Call, pipeline: str, manifest: CheckpointManifest, words: str) -> None:
-    saved = _moment(manifest.timestamp_ms)
-    when = "at an unknown time" if saved is None else f"{saved:%Y-%m-%d %H:%M:%S} UTC, {ago(saved)}"
     call.out.line(
-        f"{pipeline}: checkpoint {manifest.checkpoint_id}, epoch {manifest.epoch}, saved {when}"
+        f"{pipeline}: checkpoint {manifest.checkpoint_id}, epoch {manifest.epoch}, saved {when_saved(manifest.timestamp_ms)}"
         + (f" ({words})" if words else "")
     )
     if manifest.watermark is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from laminar_delta._version import __version__
 from laminar_delta.cli.call import own_process
 from laminar_delta.cli.registry import COMMANDS, GROUPS, build
+from laminar_delta.cli.usage import UsageError, refuse
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "looking": ("ls", "show", "latest", "history", "audit", "diff"),
@@ -26,15 +27,28 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 """The modules that register commands when they are imported, and the first words of those. A test compares."""
 
-
+_NAME = "laminar-delta"
 _HELP = (
     "A transactional checkpoint catalog for data pipelines, kept as Delta tables. The catalog is named by --catalog, by "
-    "LAMINAR_DELTA_CATALOG, or in laminar-delta.toml. Every command has --json; docs/cli.md has its fields and the exit codes."
+    "LAMINAR_DELTA_CATALOG, or in laminar-delta.toml, here or in conf. Every command has --json; docs/cli.md has its fields "
+    "and the exit codes."
 )
 
 
 class _Grouped(TyperGroup):
-    """Help with the commands under headings. Plain text: drawing boxes would take as long as everything else together."""
+    """Help with the commands under headings, and errors in one sentence.
+
+    Plain text: drawing boxes would take as long as everything else together.
+    """
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
+        """See `TyperGroup`."""
+        try:
+            # However it was started: what errors and help name is what can be typed.
+            code = super().main(args, **{**extra, "prog_name": _NAME, "standalone_mode": False})
+        except UsageError as error:
+            code = refuse(error, sys.argv[1:] if args is None else args)
+        sys.exit(code or 0)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # typer's own click
         """See `TyperGroup`."""
@@ -67,7 +81,7 @@ def _common(
 def application(families: Iterable[str] = tuple(FAMILIES)) -> typer.Typer:
     """The command line with the commands of some families."""
     app = typer.Typer(
-        name="laminar-delta",
+        name=_NAME,
         cls=_Grouped,
         help=_HELP,
         no_args_is_help=True,

@@ -40,7 +40,8 @@ COMMON: dict[str, Any] = {
         ),
     ],
     "config": Annotated[
-        Path | None, typer.Option(help="The configuration file; laminar-delta.toml by default.", show_default=False)
+        Path | None,
+        typer.Option(help="The configuration file; laminar-delta.toml here or in conf by default.", show_default=False),
     ],
     "as_json": Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")],
     "yes": Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")],

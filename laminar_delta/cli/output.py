@@ -33,6 +33,8 @@ MOST_ROWS = 50
 """Of a long list, how many rows a table shows unless told otherwise."""
 _PIPED_WIDTH = 160
 """Columns where no terminal says how many it has."""
+_UNBROKEN = 19
+"""A cell as wide as a time stays on one line; a wider one goes on below, between two words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +77,30 @@ class Output:
         right: Sequence[str] = (),
         most: int | None = MOST_ROWS,
     ) -> None:
-        """A table; of more than `most` rows the first, and how many there are."""
+        """A table; of more than `most` rows the first, and how many there are.
+
+        Where the columns do not fit beside each other, row after row, with a line for each value.
+        """
         if self.as_json:
             return
         from rich.table import Table
         from rich.text import Text
 
         found = list(rows)
-        shown = found if most is None else found[:most]
-        table = Table(title=None if title is None else Text(self.mask(title)), title_justify="left")
-        for name in columns:
-            table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-        for row in shown:
-            table.add_row(*(Text(self.mask(cell(value))) for value in row))
-        self.console.print(table)
+        shown = [[self.mask(cell(value)) for value in row] for row in (found if most is None else found[:most])]
+        heading = None if title is None else self.mask(title)
+        console = self.console
+        widths = _widths(columns, shown, console.width)
+        if widths is None:
+            records = _records(columns, shown)
+            console.print(Text(records if heading is None else f"{heading}\n{records}"), soft_wrap=True)
+        else:
+            table = Table(title=None if heading is None else Text(heading), title_justify="left")
+            for name, width in zip(columns, widths, strict=True):
+                table.add_column(Text(name), justify="right" if name in right else "left", width=width, overflow="fold")
+            for row in shown:
+                table.add_row(*map(Text, row))
+            console.print(table)
         if len(shown) < len(found):
             self.line(f"… and {len(found) - len(shown)} more; --limit shows more, --json all.")
 
@@ -120,7 +132,8 @@ class Output:
         """Asks before something that destroys, naming what goes.
 
         Raises:
-            Declined: The answer was no.
+            Declined: The answer was no, or there was none.
+            KeyboardInterrupt: Whoever was asked interrupted the command.
             InvalidInputError: There is nobody to ask, and `--yes` was not given.
         """
         if self.assume_yes:
@@ -129,8 +142,50 @@ class Output:
             raise InvalidInputError(
                 f"nobody is here to be asked: {what}", expected="--yes, or a terminal", next_step="Add --yes to do it."
             )
-        if not typer.confirm(self.mask(f"{what} Go on?"), err=True):
+        try:
+            agreed = typer.confirm(self.mask(f"{what} Go on?"), err=True)
+        except typer.Abort as end:
+            typer.echo(err=True)  # the question is still on this line
+            # An interrupted command is one wherever it is interrupted. The end of the input is an answer.
+            raise (Declined if isinstance(end.__context__, EOFError) else KeyboardInterrupt) from None
+        if not agreed:
             raise Declined
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """How wide each column of a table is; None where not even the words would be left whole."""
+    texts = [[name, *(row[at] for row in rows)] for at, name in enumerate(columns)]
+    found, whole = zip(*(map(max, zip(*map(_need, some), strict=True)) for some in texts), strict=True)
+    given: list[int] = list(found)
+    # Beside its text a column has a blank on either side and a line; the last one has a line more.
+    for _ in range(width - sum(given) - 3 * len(columns) - 1):
+        narrow = [at for at, wanted in enumerate(whole) if given[at] < wanted]
+        if not narrow:
+            break
+        given[min(narrow, key=given.__getitem__)] += 1
+    return given if sum(given) + 3 * len(columns) + 1 <= width else None
+
+
+def _need(text: str) -> tuple[int, int]:
+    """How wide a cell must be for nothing to be broken in it, and for it to be one line."""
+    from rich.cells import cell_len
+
+    whole = max(map(cell_len, text.splitlines()), default=0)
+    return whole if whole <= _UNBROKEN else max(map(cell_len, text.split()), default=0), whole
+
+
+def _records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """What a table says: a line for each value, a blank one between rows."""
+    if not rows:
+        return f"No rows. The columns are: {', '.join(columns)}."
+    # Indented, so that no line of a value looks like another column.
+    return "\n\n".join(
+        "\n".join(
+            f"{name}: {value}".removeprefix(": ").rstrip().replace("\n", "\n  ")
+            for name, value in zip(columns, row, strict=True)
+        )
+        for row in rows
+    )
 
 
 def cell(value: object) -> str:

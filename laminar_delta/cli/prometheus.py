@@ -59,7 +59,12 @@ PER_PIPELINE: Sequence[Metric] = (
     Metric(
         "sinks_pending", "gauge", "Sinks of visible checkpoints that have not delivered.", lambda one: one.sinks_pending
     ),
-    Metric("sinks_failed", "gauge", "Sinks of visible checkpoints that failed.", lambda one: one.sinks_failed),
+    Metric(
+        "sinks_failed",
+        "gauge",
+        "Sinks that failed, of visible checkpoints newer than the newest that all its sinks have.",
+        lambda one: one.sinks_failed,
+    ),
     Metric("writer_generation", "gauge", "Generation of the newest writer.", lambda one: one.generation),
     Metric("writer_held", "gauge", "1 while a writer holds the pipeline.", lambda one: int(one.held)),
     Metric("recoveries", "counter", "Recoveries on record.", lambda one: one.recoveries),
@@ -84,6 +89,10 @@ PER_PIPELINE: Sequence[Metric] = (
 )
 """In the order they are printed; a counter is printed as `<name>_total`."""
 
+INTACT = "latest_checkpoint_valid"
+RESUMABLE = "latest_checkpoint_resumable"
+"""Printed with --validate. Apart, because damage is for someone to get up for, and a sink that is behind is not yet."""
+
 DOWN = f"# HELP {PREFIX}up 1 if the catalog could be read.\n# TYPE {PREFIX}up gauge\n{PREFIX}up 0\n"
 """What is printed for a catalog that cannot be read."""
 
@@ -100,7 +109,7 @@ def render(
         found: Where each pipeline stands.
         used: What each takes.
         looked_at: The checkpoints that were read whole, by pipeline.
-        invalid: Those of them that recovery could not use.
+        invalid: Those of them that are damaged.
     """
     lines = list(_family("up", "gauge", "1 if the catalog could be read.", [({}, 1)]))
     lines += _family("build_info", "gauge", "The laminar_delta that looked.", [({"version": __version__}, 1)])
@@ -118,9 +127,17 @@ def render(
     sizes = [({"pipeline": one.pipeline, "kind": kind}, of(one)) for one in used for kind, of in kinds.items()]
     lines += _family("state_bytes", "gauge", "Operator state; pinned is part of live.", sizes)
     if looked_at:
-        meaning = "1 if recovery can use the newest checkpoint (with --validate)."
-        valid = [({"pipeline": name}, int(name not in invalid)) for name in looked_at]
-        lines += _family("latest_checkpoint_valid", "gauge", meaning, valid)
+        of_newest: Sequence[tuple[str, str, Callable[[PipelineOverview], bool]]] = (
+            (INTACT, "1 if the newest checkpoint is intact", lambda one: one.pipeline not in invalid),
+            (
+                RESUMABLE,
+                "1 if a restart would go on from the newest checkpoint: it is intact, and all its sinks have it",
+                lambda one: one.pipeline not in invalid and one.delivered_id == one.latest_id,
+            ),
+        )
+        for name, meaning, holds in of_newest:
+            told = [({"pipeline": one.pipeline}, int(holds(one))) for one in found if one.pipeline in looked_at]
+            lines += _family(name, "gauge", f"{meaning} (with --validate).", told)
     return "".join(f"{line}\n" for line in lines)
 
 

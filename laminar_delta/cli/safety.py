@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import RECOVERY, of_each
 from laminar_delta.cli.options import PipelineName
 from laminar_delta.cli.registry import SAFETY, command
+from laminar_delta.cli.times import when_saved
 from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
     group=SAFETY,
     fields={
         "pipeline": "name",
-        "valid": "whether all that were looked at can be used",
+        "valid": "whether all that were looked at are intact",
         **of_each(
             "checkpoints",
             "those that were looked at",
             {
                 "checkpoint_id": "id",
-                "valid": "whether recovery may use it",
+                "valid": "whether it is intact: all of it is there, as it was saved",
+                "passed_over": "why recovery passes over it although it is intact; null when it does not",
                 "findings": "what was noticed: `severity` (`info`, `warning`, `fatal`), `code`, `message`",
             },
         ),
@@ -42,9 +45,10 @@ def validate(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All visible ones.")] = False,
 ) -> None:
-    """Read checkpoints whole: can they be used?
+    """Read checkpoints whole: are they intact?
 
-    Every byte is read and held against its checksum. Exit code 1 if recovery could not use one.
+    Every byte is read and held against its checksum; exit code 1 if one is damaged. An intact one that recovery passes over,
+    because a sink does not have it, is told as such.
     """
     chosen = call.pipeline(pipeline)
     if every and checkpoint:
@@ -60,10 +64,10 @@ def validate(
     sound = all(result.valid for result in results)
     call.out.json({"pipeline": pipeline, "valid": sound, "checkpoints": results})
     for result in results:
-        call.out.line(
-            f"{pipeline} {result.checkpoint_id}: " + ("valid" if result.valid else "cannot be used"),
-            style="green" if result.valid else "red",
-        )
+        told, style = ("intact", "green") if result.valid else ("damaged", "red")
+        if result.passed_over is not None:
+            told, style = f"intact, but {result.passed_over}, so recovery passes over it", "yellow"
+        call.out.line(f"{pipeline} {result.checkpoint_id}: {told}", style=style)
         for finding in result.findings:
             call.out.line(f"  {finding.severity}: {finding.message}")
     if not results:
@@ -87,7 +91,8 @@ def recover(
     pipeline: PipelineName,
     past: Annotated[bool, typer.Option("--past", help="Show the recoveries on record instead.")] = False,
     chose: Annotated[
-        int | None, typer.Option(min=0, help="With --past: only those that chose this.", show_default=False)
+        int | None,
+        typer.Option(min=0, help="Only those on record that chose this; implies --past.", show_default=False),
     ] = None,
     accept_failed: Annotated[bool, typer.Option("--accept-failed", help="Also use one whose sink failed.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Keep the report in the catalog.")] = False,
@@ -99,43 +104,47 @@ def recover(
     """
     from laminar_delta.catalog.recovery import FailedSinks
 
-    chosen = call.pipeline(pipeline)
-    if past:
+    if past or chose is not None:
+        new = [option for option, given in (("--record", record), ("--accept-failed", accept_failed)) if given]
+        if new:
+            raise InvalidInputError(
+                f"{new[0]} is for a new recovery, --past and --chose show those on record",
+                expected="one of them",
+                found="both",
+            )
+        chosen = call.pipeline(pipeline)
         reports = [report for report in chosen.recoveries() if chose is None or report.chosen_id == chose]
         call.out.json({"recoveries": reports})
         for report in reports:
-            _print(call, report)
+            _print(call, report, past=True)
         if not reports:
             call.out.line(
                 f"No recovery of {pipeline} is on record" + (f" that chose {chose}." if chose is not None else ".")
             )
         return
-    report = chosen.recover(
+    report = call.pipeline(pipeline).recover(
         failed_sinks=FailedSinks.ACCEPT if accept_failed else FailedSinks.SKIP,
         dry_run=not record,
         owner=call.settings.owner,
     )
     call.out.json(report.to_dict())
-    _print(call, report)
+    _print(call, report, past=False)
     if report.chosen_id is None and not report.is_fresh_start:
         call.finding()
 
 
-def _print(call: Call, report: RecoveryReport) -> None:
-    import datetime as dt
-
-    when = dt.datetime.fromtimestamp(report.started_at_ms / 1000, dt.timezone.utc)
-    by = "" if report.generation is None else f", under generation {report.generation}"
-    if report.is_fresh_start:
-        call.out.line(f"{report.pipeline}: nothing to recover from: a fresh start.")
-    elif report.chosen_id is None:
-        call.out.line(f"{report.pipeline}: none of {report.examined} checkpoints can be used.", style="red")
+def _print(call: Call, report: RecoveryReport, *, past: bool) -> None:
+    if past:
+        line, style = _chose(report), None
+    elif report.is_fresh_start:
+        line, style = f"{report.pipeline}: nothing to recover from: a fresh start.", None
+    elif report.manifest is None:
+        line, style = f"{report.pipeline}: none of {report.examined} checkpoints can be used.", "red"
     else:
-        verb = "would go on" if report.dry_run else "goes on"
-        call.out.line(
-            f"{report.pipeline} {verb} from checkpoint {report.chosen_id} ({when:%Y-%m-%d %H:%M:%S} UTC{by}).",
-            style="green",
-        )
+        saved = when_saved(report.manifest.timestamp_ms)
+        line = f"{report.pipeline} would go on from checkpoint {report.chosen_id}, saved {saved}."
+        style = "green"
+    call.out.line(line, style=style)
     if report.skipped:
         call.out.table(
             ["passed over", "because"],
@@ -148,3 +157,16 @@ def _print(call: Call, report: RecoveryReport) -> None:
         )
     for note in report.notes:
         call.out.line(f"Note: {note}")
+
+
+def _chose(report: RecoveryReport) -> str:
+    """What a recovery on record did, and when: its checkpoint may be much older, and gone."""
+    when = dt.datetime.fromtimestamp(report.started_at_ms / 1000, dt.timezone.utc)
+    if report.is_fresh_start:
+        did = "found nothing: a fresh start"
+    elif report.chosen_id is None:
+        did = f"could use none of {report.examined}"
+    else:
+        did = f"chose {report.chosen_id}"
+    by = "" if report.generation is None else f", under generation {report.generation}"
+    return f"On {when:%Y-%m-%d %H:%M:%S} UTC {report.pipeline} {did}{by}."

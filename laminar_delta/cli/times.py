@@ -1,10 +1,11 @@
-"""Times as people type them."""
+"""Times as people type them, and as they are shown to them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 
+from laminar_delta.cli.output import ago
 from laminar_delta.config import parse_duration
 from laminar_delta.errors import InvalidInputError
 
@@ -33,3 +34,11 @@ def parse_moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
             next_step="Write 2026-11-16T03:12 (UTC), 2026-11-16T03:12+01:00, 03:12, or 2h ago.",
         ) from error
     return moment.replace(tzinfo=dt.timezone.utc) if moment.tzinfo is None else moment
+
+
+def when_saved(timestamp_ms: int) -> str:
+    """When a checkpoint was saved, by its own time, for people."""
+    from laminar_delta.catalog.rows import created_at
+
+    saved = created_at(timestamp_ms)
+    return "at an unknown time" if saved is None else f"{saved:%Y-%m-%d %H:%M:%S} UTC, {ago(saved)}"

@@ -5,7 +5,7 @@ xxh3-128 of its bytes, so whether another state has it is told without that stat
 every block; that is the price of blocks that can be put back by position, without reading the others.
 
 States may be larger than memory. Cutting holds one block and one piece of the input. Pieces that can change (a `bytearray`,
-which its owner may fill anew) are copied block by block; `bytes` are seen, not copied.
+which its owner may fill anew) are copied block by block; `bytes`, and what was read from a file, are seen, not copied.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BlockCutter(Iterator[Block]):
         self._digest = StreamDigest()
         self._count = 0
         self._ended = False
-        self._blocks = self._cut(_pieces(source, block_bytes))
+        self._blocks = self._cut(_pieces(source, max(block_bytes, READ_BYTES)))
 
     def __next__(self) -> Block:
         return next(self._blocks)
@@ -103,12 +103,10 @@ class BlockCutter(Iterator[Block]):
         self._require_end()
         return self._digest.length
 
-    def _cut(self, pieces: Iterator[memoryview]) -> Iterator[Block]:
+    def _cut(self, pieces: Iterator[tuple[memoryview, bool]]) -> Iterator[Block]:
         size = self._block_bytes
         rest = bytearray()
-        for piece in pieces:
-            # What cannot change need not be copied to be the same when it is stored.
-            fixed = type(piece.obj) is bytes
+        for piece, fixed in pieces:
             if fixed:
                 # At once: each call lets another thread have its turn, which this one then waits for.
                 self._digest.update(piece)
@@ -149,19 +147,51 @@ class BlockCutter(Iterator[Block]):
             )
 
 
-def _pieces(source: Any, block_bytes: int) -> Iterator[memoryview]:
+def _pieces(source: Any, size: int) -> Iterator[tuple[memoryview, bool]]:
+    """A source in pieces; with each, whether nobody can change it, so that it need not be copied to be stored as it is."""
     # `Any`, because what a type checker would refuse arrives too: text must not pass as an iterable, nor arrays of
     # numbers, which are a buffer.
+    if hasattr(source, "readinto"):
+        return ((piece, True) for piece in _read_pieces(source, size))
     if hasattr(source, "read"):
-        return _read_pieces(source, max(block_bytes, READ_BYTES))
+        return map(_given, iter(lambda: source.read(size), b""))
     if isinstance(source, Iterable) and not isinstance(source, str) and not _is_buffer(source):
-        return map(flat_view, source)
-    return iter((flat_view(source),))
+        return map(_given, source)
+    return iter((_given(source),))
 
 
-def _read_pieces(file: ReadableFile, size: int) -> Iterator[memoryview]:
-    while piece := flat_view(file.read(size)):
-        yield piece
+def _given(piece: Any) -> tuple[memoryview, bool]:
+    view = flat_view(piece)
+    return view, type(view.obj) is bytes
+
+
+def _read_pieces(file: Any, size: int) -> Iterator[memoryview]:
+    """A file into memory that Arrow uses again. However little comes at a time, each piece but the last is full: a block keeps
+    the whole piece in memory that it lies in.
+    """
+    import pyarrow as pa
+
+    filled = size
+    while filled == size:
+        room = memoryview(pa.allocate_buffer(size)).cast("B")
+        filled = 0
+        while filled < size and (count := _read_into(file, room[filled:])):
+            filled += count
+        if filled:
+            yield room[:filled]
+
+
+def _read_into(file: Any, room: memoryview) -> int:
+    count = file.readinto(room)
+    if count is None:
+        # Not the end: whoever took it for that would store a part of the state as the whole.
+        raise InvalidInputError(
+            "the file has nothing to read yet",
+            expected="bytes, or the end",
+            found=None,
+            next_step="Open it so that reading waits.",
+        )
+    return int(count)
 
 
 def _is_buffer(source: Any) -> bool:

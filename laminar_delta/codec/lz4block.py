@@ -37,13 +37,19 @@ _MAX_BLOCK_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 255 + 16
 _PREFIX = struct.Struct("<I")
 
 
-def compress_block(data: BytesLike) -> bytes:
+def compress_block(data: BytesLike) -> memoryview:
     """Compress `data` into one raw block, whose raw length the caller must store.
+
+    Into memory that Arrow uses again: asking the system for fresh memory takes as long as compressing.
 
     Raises:
         InvalidInputError: `data` is longer than MAX_RAW_BYTES.
     """
-    return _compress(data, store_size=False)
+    import pyarrow as pa
+
+    block = pa.Codec("lz4_raw").compress(pa.py_buffer(_fitting(data)))
+    # Not `memoryview` alone: its length is the one the buffer had before it was cut to size.
+    return flat_view(memoryview(block))
 
 
 def compress_prefixed(data: BytesLike) -> bytes:
@@ -52,7 +58,8 @@ def compress_prefixed(data: BytesLike) -> bytes:
     Raises:
         InvalidInputError: `data` is longer than MAX_RAW_BYTES.
     """
-    return _compress(data, store_size=True)
+    compressed: bytes = lz4.block.compress(_fitting(data), store_size=True)
+    return compressed
 
 
 def decompress_block(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_RAW_BYTES) -> bytes:
@@ -123,7 +130,8 @@ def decompress_prefixed(data: BytesLike, *, max_bytes: int = MAX_RAW_BYTES) -> b
     return _decode(block, capacity)
 
 
-def _compress(data: BytesLike, *, store_size: bool) -> bytes:
+def _fitting(data: BytesLike) -> memoryview:
+    """What one block can hold."""
     view = flat_view(data)
     size = len(view)
     if size > MAX_RAW_BYTES:
@@ -133,8 +141,7 @@ def _compress(data: BytesLike, *, store_size: bool) -> bytes:
             expected=MAX_RAW_BYTES,
             found=size,
         )
-    compressed: bytes = lz4.block.compress(view, store_size=store_size)
-    return compressed
+    return view
 
 
 def _decode(block: memoryview, capacity: int) -> bytes:

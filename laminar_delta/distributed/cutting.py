@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.policy import StatePolicy
     from laminar_delta.catalog.state.staging import Key
 
+SEQUENCE = "sequence"
+"""The column that numbers the pieces of states that come in several rows."""
 BATCH_BYTES = 4 << 20
 """About how much one Arrow batch carries from Python to the JVM."""
 WRITTEN = pa.schema(
@@ -53,11 +55,14 @@ class Order:
 
 
 def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[str, Any], Layout | None]]:
-    """The rows of a state table that a task's states make; with the last of each state its layout."""
+    """The rows of a state table that a task's states make; with the last of each state its layout.
+
+    Raises:
+        InvalidInputError: A value is null, or the rows of an operator partition are not one, or pieces numbered one by one.
+    """
     with Packer() as packer:
         for key, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
-            pieces = (row["payload"] for row in rows)
-            cutting = Cutting(order.attempt, *key, pieces, order.policy, order.upon.get(key), order.table)
+            cutting = Cutting(order.attempt, *key, _pieces(key, rows), order.policy, order.upon.get(key), order.table)
             for row in cutting.rows(packer):
                 yield row, cutting.layout
 
@@ -97,13 +102,39 @@ def chunk_batches(order: Order, part_id: str, batches: Iterable[pa.RecordBatch])
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for row in batch.to_pylist():
-            if row["operator"] is None or row["partition"] is None or row["payload"] is None:
+            if any(value is None for value in row.values()):
                 raise InvalidInputError(
-                    "a row of the state frame has no operator, partition or payload",
+                    "a row of the state frame has no operator, partition or payload, or no sequence",
                     expected="no nulls",
-                    found={name: row[name] for name in ("operator", "partition")},
+                    found={name: value for name, value in row.items() if name != "payload"},
                 )
             yield row
+
+
+def _pieces(key: Key, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """The payloads of one state. Put together from rows of two states, or with a piece missing, it would be nobody's."""
+    before: dict[str, Any] | None = None
+    for row in rows:
+        if before is not None and (SEQUENCE not in row or row[SEQUENCE] == before[SEQUENCE]):
+            raise more_than_once(key)
+        if before is not None and row[SEQUENCE] != before[SEQUENCE] + 1:
+            raise InvalidInputError(
+                f"pieces of partition {key[1]} of operator {key[0]!r} are missing in the state frame",
+                expected=f"sequence {before[SEQUENCE] + 1} after {before[SEQUENCE]}",
+                found=row[SEQUENCE],
+                next_step="Number the pieces of each state one by one, in order.",
+            )
+        yield row["payload"]
+        before = row
+
+
+def more_than_once(key: Key) -> InvalidInputError:
+    """The error for an operator partition that a frame has twice."""
+    return InvalidInputError(
+        f"partition {key[1]} of operator {key[0]!r} comes more than once in the state frame",
+        expected="one row, or pieces numbered by `sequence`",
+        found="several",
+    )
 
 
 def _write(order: Order, rows: list[dict[str, Any]], layouts: list[Layout]) -> pa.RecordBatch:

@@ -44,8 +44,13 @@ def load_frame(state: CheckpointState, spark: SparkSession, *, piece_bytes: int 
         spark: Where.
         piece_bytes: Give each state as pieces of about this size, numbered in a column `sequence`. Needed for states that
             do not fit into a cell.
+
+    Raises:
+        InvalidInputError: A state does not fit into a cell, or pieces of nothing are asked for.
     """
-    layouts = state.layouts()
+    if piece_bytes is not None and piece_bytes < 1:
+        raise InvalidInputError("piece_bytes is too small", expected="1 or more", found=piece_bytes)
+    state, layouts = state.whole()
     longest = max((layout.length for layout in layouts), default=0)
     if piece_bytes is None and longest > LARGEST_CELL:
         raise InvalidInputError(

@@ -19,7 +19,7 @@ from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
 from laminar_delta.catalog.state.staging import StagedState, staged_state
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, PAYLOADS
-from laminar_delta.distributed.cutting import WRITTEN, Order, chunk_batches, write_parts
+from laminar_delta.distributed.cutting import SEQUENCE, WRITTEN, Order, chunk_batches, more_than_once, write_parts
 from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark import SparkEngine
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.staging import Key, Layouts
     from laminar_delta.engine.base import Engine
 
-COLUMNS = {"operator": ("string",), "partition": ("int", "bigint", "smallint", "tinyint"), "payload": ("binary",)}
+_WHOLE_NUMBERS = ("int", "bigint", "smallint", "tinyint")
+COLUMNS = {"operator": ("string",), "partition": _WHOLE_NUMBERS, "payload": ("binary",)}
 """What a state frame has; `sequence` may be added to give a state in ordered pieces."""
-SEQUENCE = "sequence"
 
 
 def stage_frame(
@@ -46,7 +46,7 @@ def stage_frame(
     """Stages the states in a frame: a row for each operator partition, or several in the order of `sequence`.
 
     Raises:
-        InvalidInputError: The frame has other columns, or an operator partition comes twice.
+        InvalidInputError: The frame has other columns, an operator partition comes twice, or pieces are missing.
         StorageError: A task failed; nothing was committed.
     """
     if not isinstance(engine, SparkEngine) and (not isinstance(engine, EmbeddedEngine) or engine.root is None):
@@ -136,18 +136,18 @@ def _stage_rows(engine: SparkEngine, order: Order, frame: DataFrame) -> StagedSt
 def _prepared(frame: DataFrame) -> DataFrame:
     """The frame with its columns checked and, where states come in pieces, the pieces of each together and in order."""
     found = dict(frame.dtypes)
-    wrong = {name: found.get(name) for name, kinds in COLUMNS.items() if found.get(name) not in kinds}
-    extra = sorted(found.keys() - {*COLUMNS, SEQUENCE})
+    wanted = {**COLUMNS, SEQUENCE: _WHOLE_NUMBERS} if SEQUENCE in found else COLUMNS
+    wrong = {name: found.get(name) for name, kinds in wanted.items() if found.get(name) not in kinds}
+    extra = sorted(found.keys() - wanted.keys())
     if wrong or extra:
         raise InvalidInputError(
             f"a state frame has other columns: {', '.join(sorted(wrong) or extra)}",
-            expected={name: kinds[0] for name, kinds in COLUMNS.items()},
+            expected={name: kinds[0] for name, kinds in wanted.items()},
             found=found,
         )
-    if SEQUENCE not in found:
-        return frame.select(*COLUMNS)
-    together = frame.repartition("operator", "partition").sortWithinPartitions("operator", "partition", SEQUENCE)
-    return together.select(*COLUMNS)
+    if SEQUENCE in found:
+        frame = frame.repartition("operator", "partition").sortWithinPartitions("operator", "partition", SEQUENCE)
+    return frame.select(*wanted)
 
 
 def _run(frame: DataFrame, order: Order) -> list[dict[str, Any]]:
@@ -182,10 +182,6 @@ def _only_once(layouts: Iterable[Layout]) -> dict[Key, Layout]:
     for layout in layouts:
         key = layout.operator, layout.partition
         if key in found:
-            raise InvalidInputError(
-                f"partition {key[1]} of operator {key[0]!r} comes more than once in the state frame",
-                expected="one row, or pieces numbered by `sequence`",
-                found="several",
-            )
+            raise more_than_once(key)
         found[key] = layout
     return found

@@ -17,6 +17,7 @@ This module imports nothing heavy; Arrow, delta-rs and Spark are known to the en
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, object]
 """What the caller says about a commit: JSON values, kept in the log as `userMetadata`."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class Engine(ABC):
@@ -218,8 +221,8 @@ class Engine(ABC):
             streamed: The result may be larger than memory. Engines that stream anyway ignore it.
 
         Raises:
-            StorageError: Code `file-missing` when a data file of that version is gone, code `log-damaged` when the log's
-                newest entry is empty or cut off: it is never read past.
+            StorageError: Code `file-missing` when a data file of that version is gone, code `log-damaged` when an entry of the
+                log is empty or its newest cut off: it is never read past.
         """
 
     @final
@@ -283,6 +286,13 @@ class Engine(ABC):
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """The commits that the log still tells of, newest first."""
 
+    @abstractmethod
+    def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:
+        """Where the fences of these applications stand now, without those that nobody raised.
+
+        On Spark those of tables away from this machine's disk are left out as well: it has no words to ask for them.
+        """
+
     @final
     def version_at(self, table: str, timestamp_ms: int) -> int:
         """The version that was the newest at that time. Raises `NotFoundError` (code `version-gone`) before the first one."""
@@ -290,8 +300,9 @@ class Engine(ABC):
         for entry in entries:
             if entry.timestamp_ms <= timestamp_ms:
                 return entry.version
+        asked = _EPOCH + dt.timedelta(milliseconds=max(timestamp_ms, 0))
         raise NotFoundError(
-            f"table {table!r} has no version as old as {timestamp_ms} ms",
+            f"table {table!r} has no version as old as {asked:%Y-%m-%d %H:%M:%S} UTC",
             code=ErrorCode.VERSION_GONE,
             expected=timestamp_ms,
             found=entries[-1].timestamp_ms if entries else None,

@@ -63,7 +63,12 @@ def export_checkpoints(
         NotFoundError: There is nothing to export.
     """
     if layout not in TREES:
-        raise InvalidInputError(f"there is no layout {layout!r}", expected=list(TREES), found=layout)
+        raise InvalidInputError(
+            f"there is no layout {layout!r}",
+            expected=list(TREES),
+            found=layout,
+            next_step=f"There are: {', '.join(TREES)}.",
+        )
     found = catalog.pipeline(pipeline)
     numbers = [head.checkpoint_id for head in found.list()]
     chosen = numbers if checkpoints is None else sorted(checkpoints)

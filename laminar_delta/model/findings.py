@@ -68,8 +68,11 @@ class ValidationResult(Displayed, WireModel):
 
     checkpoint_id: U64
     valid: bool
+    """Whether it is intact: all of it is there, as it was saved."""
     findings: tuple[Finding, ...] = ()
     """In the order they were made."""
+    passed_over: str | None = None
+    """Why recovery passes over it although it is intact: an undelivered sink, for example; None when it does not."""
 
     @classmethod
     def of(cls, checkpoint_id: int, findings: tuple[Finding, ...]) -> "ValidationResult":

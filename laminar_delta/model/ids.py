@@ -89,6 +89,11 @@ def new_attempt_id() -> str:
     return str(uuid_utils.uuid7())
 
 
+def attempt_began_ms(attempt_id: str) -> int:
+    """When an attempt was named, in milliseconds since 1970, by the clock of whoever did: a UUIDv7 begins with it."""
+    return int(attempt_id.replace("-", "")[:12], 16)
+
+
 def validate_pipeline_name(name: str) -> str:
     """Return the name if a pipeline can be called that.
 

@@ -90,7 +90,9 @@ def _recovery(report: RecoveryReport) -> str:
 
 def _validation(result: ValidationResult) -> str:
     rows = [(str(finding.severity), finding.code, finding.message) for finding in result.findings]
-    title = f"Checkpoint {result.checkpoint_id} is {'valid' if result.valid else 'not valid'}"
+    title = f"Checkpoint {result.checkpoint_id} is {'intact' if result.valid else 'damaged'}"
+    if result.passed_over is not None:
+        title += f", but {result.passed_over}, so recovery passes over it"
     return _titled(title, _table(("severity", "code", "finding"), rows) if rows else "")
 
 

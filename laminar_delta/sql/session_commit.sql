@@ -12,6 +12,17 @@ USING (
       AND generation = laminar_generation
       AND ordinal = laminar_ordinal
   ),
+  -- A step says what its kind says; whatever else stands in its row counts for nothing.
+  steps AS (
+    SELECT
+      kind,
+      source,
+      CASE WHEN kind IN ('source', 'result') THEN sequence END AS sequence,
+      CASE WHEN kind = 'source' THEN position END AS position,
+      CASE WHEN kind = 'config' THEN config_hash END AS config_hash
+    FROM session_steps
+    WHERE pipeline = laminar_pipeline AND session_id = laminar_session
+  ),
   -- Of several rows for one source the highest sequence counts, then the highest position.
   ranked AS (
     SELECT
@@ -20,8 +31,7 @@ USING (
         PARTITION BY kind, source
         ORDER BY sequence DESC NULLS LAST, position DESC NULLS LAST, config_hash DESC NULLS LAST
       ) AS place
-    FROM session_steps
-    WHERE pipeline = laminar_pipeline AND session_id = laminar_session
+    FROM steps
   ),
   staged AS (
     SELECT kind, source, sequence, position, config_hash FROM ranked WHERE place = 1

@@ -1,16 +1,31 @@
--- What became of the session, from the head row; to be asked right after the commit.
---   committed   everything is visible
+-- What became of the session, from the rows; at any time after the commit, also if its answer was lost.
+--   committed   everything is visible, or was until others wrote over it
 --   fenced      another writer took over: stop
+--   open        nobody committed since the session began, it neither: commit, again if need be
 --   lost        another session committed first: begin again, or set laminar_ordinal to `ordinal` and commit again
+--   unknown     several committed since, and no row says that this one did; it may have, and others wrote over all its rows.
+--               Do not commit it again unless the counts of the MERGE said 0; DESCRIBE HISTORY source_checkpoints shows it if
+--               its userMetadata says so (session_label.sql)
 SELECT
   CASE
-    WHEN session_id = laminar_session THEN 'committed'
+    WHEN committed THEN 'committed'
     WHEN generation > laminar_generation THEN 'fenced'
-    ELSE 'lost'
+    WHEN generation = laminar_generation AND ordinal = laminar_ordinal THEN 'open'
+    -- One commit since, and the head row says whose.
+    WHEN generation = laminar_generation AND ordinal = laminar_ordinal + 1 THEN 'lost'
+    ELSE 'unknown'
   END AS outcome,
   generation,
   ordinal,
   session_id,
   changed_by
-FROM source_checkpoints
-WHERE pipeline = laminar_pipeline AND kind = 'head';
+FROM (
+  SELECT
+    coalesce(bool_or(session_id = laminar_session), FALSE) AS committed,
+    max(generation) FILTER (WHERE kind = 'head') AS generation,
+    max(ordinal) FILTER (WHERE kind = 'head') AS ordinal,
+    max(session_id) FILTER (WHERE kind = 'head') AS session_id,
+    max(changed_by) FILTER (WHERE kind = 'head') AS changed_by
+  FROM source_checkpoints
+  WHERE pipeline = laminar_pipeline
+);

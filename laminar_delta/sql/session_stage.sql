@@ -15,7 +15,7 @@ SELECT
   coalesce(source, ''),
   CAST(sequence AS BIGINT),
   CASE
-    WHEN octet_length(position) > 65536
+    WHEN kind = 'source' AND octet_length(position) > 65536
     THEN raise_error('a position has more than 65536 bytes; the last good one is kept')
     ELSE CAST(position AS BINARY)
   END,

@@ -8,3 +8,5 @@ DECLARE OR REPLACE VARIABLE laminar_owner STRING;
 -- These two are set when a session begins.
 DECLARE OR REPLACE VARIABLE laminar_session STRING;
 DECLARE OR REPLACE VARIABLE laminar_ordinal BIGINT;
+-- And this one by session_label.sql.
+DECLARE OR REPLACE VARIABLE laminar_label STRING;

@@ -20,7 +20,8 @@ from laminar_delta.catalog import generations
 from laminar_delta.catalog.generations import Generation
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.positions import read_position, read_positions
-from laminar_delta.catalog.session_commit import SessionCommit, SessionRecord, SessionToken, session_history
+from laminar_delta.catalog.session_commit import SessionCommit, SessionToken
+from laminar_delta.catalog.session_log import SessionRecord, session_history
 from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.steps import remove_steps, write_steps
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError

@@ -167,8 +167,7 @@ class Saver:
         return self._writer
 
     def _committed(self, writer: Writer, checkpoint_id: int) -> Row | None:
-        # From the next id on there is nothing, and no need to look.
-        return self._loader.committed(checkpoint_id) if checkpoint_id < writer.next_id else None
+        return self._loader.committed(checkpoint_id) if checkpoint_id <= writer.committer.highest_id else None
 
     def _commit(
         self, writer: Writer, attempt: Attempt, manifest: CheckpointManifest, state: StagedState | None

@@ -9,7 +9,7 @@ metadata what it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class Landed:
 
 
 class DeltaSink:
-    """A Delta table that gets each batch once.
+    """A Delta table that gets each batch once. It belongs to one pipeline, and of a pipeline's sinks one is for the table.
 
     Args:
         table: A path or URI (with a slash in it), or the name of a table. It is made by the first write if it is not there.
@@ -96,14 +96,25 @@ class DeltaSink:
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
         self._spark: SparkSession | None = None
+        self._pipeline: str | None = None
         self._line: Line | None = None
         self._batches: Mapping[SinkEpoch, tuple[Line, int]] = {}
         self._given: DataFrame | None = None
         self._held: dict[SinkEpoch, DataFrame] = {}
         self._outcomes: dict[SinkEpoch, Written] = {}
 
-    def follow(self, spark: SparkSession, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]) -> None:
+    def follow(
+        self, spark: SparkSession, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
+    ) -> None:
         """See `LineSink`."""
+        if self._pipeline not in (None, pipeline):
+            raise SessionStateError(
+                f"sink {self.name!r} is that of pipeline {self._pipeline!r}, and was given to {pipeline!r} too",
+                expected=self._pipeline,
+                found=pipeline,
+                next_step="Give each pipeline a `DeltaSink` of its own; they may be for one table.",
+            )
+        self._pipeline = pipeline
         self._spark, self._line, self._batches = spark, line, batches
 
     def write(self, frame: DataFrame) -> None:
@@ -248,6 +259,26 @@ class DeltaSink:
         if self.by_path:
             return f"delta.{quote_name(self.table, Dialect.SPARK)}"
         return ".".join(quote_name(part, Dialect.SPARK) for part in self.table.split("."))
+
+
+def check_tables(sinks: Iterable[object]) -> None:
+    """Refuses two sinks of one pipeline for one table: Delta would take the second's batch for the first's, and skip it.
+
+    Raises:
+        InvalidInputError: A table is named twice.
+    """
+    seen: set[str] = set()
+    for sink in sinks:
+        if isinstance(sink, DeltaSink):
+            place = sink.table.removeprefix("file://").rstrip("/")
+            if place in seen:
+                raise InvalidInputError(
+                    f"two Delta sinks of one pipeline are for table {sink.table}",
+                    expected="a table for each",
+                    found=sink.table,
+                    next_step="Give one sink both frames, as a union.",
+                )
+            seen.add(place)
 
 
 def _said(metadata: str | None) -> Mapping[str, Any]:

@@ -28,11 +28,12 @@ from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
+from laminar_delta.streaming.delta_sink import check_tables
 from laminar_delta.streaming.elsewhere import CatalogElsewhere
 from laminar_delta.streaming.lines import DOCUMENT, Head, document
 from laminar_delta.streaming.query import RunningQuery
 from laminar_delta.streaming.runs import Run, Starting
-from laminar_delta.streaming.sinks import FrameSink, LineSink
+from laminar_delta.streaming.sinks import FrameSink, LineSink, in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.builder import CheckpointBuilder
     from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.model.manifest import CheckpointManifest
+    from laminar_delta.streaming.query import PlannedLogs
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ def foreach_batch(
         pipeline: Whose. A query has one of its own.
         fn: Gets the records and the `Batch`, and gives what the sinks are to have. Run again on the same batch it has to give
             the same; what it writes elsewhere by itself is not covered.
-        sinks: All exactly-once sinks: `DeltaSink`, or anything that is a `FrameSink`.
+        sinks: All exactly-once sinks: `DeltaSink`, or anything that is a `FrameSink`. Delta tables show a batch first.
         checkpoint_location: The query's checkpoint directory. By default asked of Spark, which needs a classic session.
         owner: Who, for messages and the audit.
         failed_sinks: Whether a checkpoint may be gone on from that a sink failed to deliver.
@@ -79,12 +81,16 @@ def foreach_batch(
         state_policy: How operator state is cut, and how long its chains may get.
         on_result: Told what became of each batch; the log says it too.
         observe: Told of each step.
+
+    Raises:
+        InvalidInputError: Two Delta sinks are for one table.
     """
+    check_tables(sinks)
     return ForeachBatch(
         catalog=catalog,
         pipeline=validate_pipeline_name(pipeline),
         fn=fn,
-        sinks=tuple(sinks),
+        sinks=in_order(sinks),
         checkpoint_location=checkpoint_location,
         owner=owner,
         failed_sinks=failed_sinks,
@@ -122,7 +128,7 @@ class ForeachBatch:
         """Delivers a batch. What it raises ends the query; started again, the query gives the batch again.
 
         Raises:
-            ConflictError: Query and pipeline do not stand at the same batch.
+            ConflictError: Query and pipeline do not stand at the same batch, or Spark has planned it anew.
             FencedError: Another run took the pipeline over.
             StorageError: The checkpoint was not saved, or a sink did not take it.
         """
@@ -181,13 +187,18 @@ class ForeachBatch:
             raise
 
     def _deliver(self, run: Run, frame: DataFrame, batch_id: int, clock: float) -> BatchResult:
+        planned = run.query.planned(batch_id)
+        run.check_same(batch_id, planned)
         if run.head is not None and run.head.is_batch(run.query.query_id, batch_id):
+            # Spark learns from running a batch how far event time is: nobody gets the rows.
+            frame.write.format("noop").mode("overwrite").save()
             found = {sink.name: Written.FOUND for sink in self.sinks}
+            run.earlier = None
             return self._result(run, batch_id, run.head.checkpoint_id, Delivery.REPLAYED_DELIVERED, found, clock)
         filled: list[CheckpointManifest] = []
 
         def fill(checkpoint: CheckpointBuilder) -> None:
-            self._fill(run, frame, batch_id, checkpoint)
+            self._fill(run, frame, batch_id, planned, checkpoint)
             filled.append(checkpoint.manifest())
 
         outcome = run.coordinator.run(fill, epoch=batch_id + 1)
@@ -203,16 +214,17 @@ class ForeachBatch:
         sinks = {
             sink.name: sink.outcome(epoch) if isinstance(sink, LineSink) else Written.WRITTEN for sink in self.sinks
         }
-        replayed = run.tried or Written.FOUND in sinks.values()
+        replayed = run.earlier is not None or Written.FOUND in sinks.values()
         delivery = Delivery.REPLAYED_WRITTEN if replayed else Delivery.FRESH
         run.head = Head(
             checkpoint_id=outcome.checkpoint_id, query_id=run.query.query_id, batch_id=batch_id, line=run.line
         )
-        run.previous, run.batch_id, run.tried = filled[0], batch_id, False
+        run.previous, run.batch_id, run.earlier = filled[0], batch_id, None
         return self._result(run, batch_id, outcome.checkpoint_id, delivery, sinks, clock)
 
-    def _fill(self, run: Run, frame: DataFrame, batch_id: int, checkpoint: CheckpointBuilder) -> None:
-        planned = run.query.planned(batch_id)
+    def _fill(
+        self, run: Run, frame: DataFrame, batch_id: int, planned: PlannedLogs, checkpoint: CheckpointBuilder
+    ) -> None:
         state = None if run.head is None else self._here.pipeline(self.pipeline).state(run.head.checkpoint_id)
         batch = Batch(id=batch_id, checkpoint=checkpoint, spark=frame.sparkSession, previous=run.previous, state=state)
         with self._step(BatchStep.FUNCTION):

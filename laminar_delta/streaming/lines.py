@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.healing import find_row
@@ -22,7 +22,7 @@ from laminar_delta.interop.sparkdir.source import DOCUMENT
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
 
-__all__ = ["DOCUMENT", "Head", "Line", "document", "line_of", "line_left"]
+__all__ = ["DOCUMENT", "Head", "Line", "document", "line_left", "line_of", "logs_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,8 @@ class Head:
     batch_id: int | None
     line: Line | None
     """What a next batch of the same query belongs to."""
+    logs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Spark's log entries of the batch, as they were when it was run."""
 
     @classmethod
     def of(cls, reading: Reading, row: Row) -> Head:
@@ -69,10 +71,17 @@ class Head:
                 query_id=query_id,
                 lineage=row["checkpoint_id"] if row["derived_how"] else int(told.get("lineage", 0)),
             ),
+            logs=_logs(told),
         )
 
-    def following(self, pipeline: str, query_id: str, batch_id: int) -> Line:
+    def following(self, pipeline: str, query_id: str, batch_id: int, restored: Mapping[str, object]) -> Line:
         """The line of the batch a query is at, after this checkpoint.
+
+        Args:
+            pipeline: Whose.
+            query_id: The query.
+            batch_id: Where it is.
+            restored: What its directory was restored from, if it was; see `RunningQuery.restored_from`.
 
         Raises:
             ConflictError: That would leave out batches, or repeat some.
@@ -83,8 +92,9 @@ class Head:
             raise self._apart(pipeline, query_id, batch_id)
         if batch_id == 0:  # a reset, or the first query of a pipeline that had none
             return Line(pipeline=pipeline, query_id=query_id)
-        if self.batch_id is not None and batch_id == self.batch_id + 1 and self.line is not None:
-            # A directory restored from this very checkpoint, under a new id.
+        from_here = (restored.get("from_query_id"), restored.get("batch_id")) == (self.query_id, self.batch_id)
+        if from_here and self.batch_id is not None and batch_id == self.batch_id + 1 and self.line is not None:
+            # A directory restored from the batch of this very checkpoint, under a new id.
             return Line(pipeline=pipeline, query_id=query_id, lineage=self.line.lineage)
         raise self._apart(pipeline, query_id, batch_id)
 
@@ -106,6 +116,10 @@ class Head:
         )
 
 
+_OWN = frozenset({"query_id", "lineage", "batch_id"})
+"""What of a document is not Spark's."""
+
+
 def document(line: Line, batch_id: int, texts: Mapping[str, str]) -> bytes:
     """What a batch's checkpoint keeps beside offsets and state: the line, and Spark's log entries as they are."""
     told = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, **texts}
@@ -121,6 +135,11 @@ def line_of(reading: Reading, row: Row) -> tuple[Line, int] | None:
     return line, int(told["batch_id"])
 
 
+def logs_of(reading: Reading, row: Row) -> Mapping[str, str]:
+    """Spark's log entries of the batch a checkpoint was made for, as they were when it was run."""
+    return _logs(_document(reading, row))
+
+
 def line_left(reading: Reading, row: Row) -> Line | None:
     """The line that was being written before a derived checkpoint, or that of the checkpoint itself."""
     at: Row | None = row
@@ -129,6 +148,10 @@ def line_left(reading: Reading, row: Row) -> Line | None:
         at = None if over is None else find_row(reading, at["pipeline"], over)
     found = None if at is None else line_of(reading, at)
     return None if found is None else found[0]
+
+
+def _logs(told: Mapping[str, Any]) -> Mapping[str, str]:
+    return {name: text for name, text in told.items() if name not in _OWN}
 
 
 def _document(reading: Reading, row: Row) -> Mapping[str, Any]:

@@ -7,6 +7,8 @@ directory and the id of the run are what Spark's own list of running queries has
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,7 +19,8 @@ from pyspark.errors import PySparkException
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, parse_offsets, parse_query_id
-from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, LONGEST_SOURCE_LOG, own_numbers
+from laminar_delta.interop.sparkdir.source import RESTORED
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, own_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +36,10 @@ class Directory:
     location: str
     spark: SparkSession
 
-    def read(self, name: str, *, limit: int | None = None) -> bytes:
+    def read(self, name: str) -> bytes:
         """A file below it. Raises `NotFoundError`."""
         if self.location.startswith(("file:", "/")):
-            return Place.of(self.location).read(name, limit=limit)
+            return Place.of(self.location).read(name)
         try:
             rows = self.spark.read.format("binaryFile").load(f"{self.location}/{name}").select("content").collect()
         except PySparkException as error:
@@ -128,12 +131,21 @@ class RunningQuery:
         """What a source noted for itself; most note nothing."""
         name = f"sources/{index}/{number}"
         try:
-            found.texts[name] = self.directory.read(name, limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
+            # However long: the first batch over many files has a line for each, and the query's own log is not a stranger's.
+            found.texts[name] = self.directory.read(name).decode("utf-8", "replace")
             return
         except NotFoundError:
             pass
         with suppress(NotFoundError):
             found.compacted[index, number] = self.directory.read(f"{name}{COMPACT}")
+
+    def restored_from(self) -> Mapping[str, object]:
+        """What `restore_spark_checkpoint` says of the directory; nothing of one that it did not make."""
+        try:
+            told = json.loads(self.directory.read(RESTORED))
+        except (NotFoundError, ValueError):
+            return {}
+        return told if isinstance(told, dict) and told.get("query_id") == self.query_id else {}
 
     def is_active(self) -> bool:
         """Whether it is running now, as far as that can be known."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
+from laminar_delta.errors import ConflictError
+from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
-from laminar_delta.streaming.lines import Head, Line, line_left, line_of
+from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
 from laminar_delta.streaming.sinks import FrameSink, LineSink
 
 if TYPE_CHECKING:
@@ -19,10 +21,11 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.coordinator import Coordinator
     from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.recovery import FailedSinks
+    from laminar_delta.catalog.resume import ResumeReport
     from laminar_delta.catalog.sinks import SinkEpoch
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.model.manifest import CheckpointManifest
-    from laminar_delta.streaming.query import RunningQuery
+    from laminar_delta.streaming.query import PlannedLogs, RunningQuery
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,8 +38,8 @@ class Run:
     writer: Writer
     coordinator: Coordinator
     line: Line
-    tried: bool
-    """Whether an earlier run saved something of the batch that comes next."""
+    earlier: Mapping[str, str] | None
+    """If an earlier run saved something of the batch that comes next: Spark's log entries of it, as they were then."""
     head: Head | None
     previous: CheckpointManifest | None
     batch_id: int
@@ -46,6 +49,29 @@ class Run:
         """Whether a batch is the next one of this run."""
         same = (self.query.query_id, self.query.run_id) == (query.query_id, query.run_id)
         return same and batch_id == self.batch_id + 1
+
+    def check_same(self, batch_id: int, planned: PlannedLogs) -> None:
+        """Refuses a batch that has the number of an earlier one and other records: by the number it would pass for delivered.
+
+        Raises:
+            ConflictError: Spark planned it anew since.
+        """
+        if self.earlier is None or "offsets" not in self.earlier:  # a checkpoint that was brought in may lack it
+            return
+        offsets = parse_offsets(f"offsets/{batch_id}", self.earlier["offsets"].encode()).offsets
+        before = {**self.earlier, "offsets": offsets}
+        now = {**planned.texts, "offsets": planned.entry.offsets}
+        changed = sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
+        if changed:
+            raise ConflictError(
+                f"batch {batch_id} of query {self.query.query_id} was planned anew: pipeline "
+                f"{self.writer.pipeline!r} has it with other records ({changed[0]} differs)",
+                expected=before[changed[0]],
+                found=now[changed[0]],
+                next_step="Bring Spark's directory back to what it was; or rewind the pipeline to a checkpoint before that "
+                "batch, its sinks too, and write the directory with `restore_spark_checkpoint`.",
+                details={"differs": changed},
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +93,14 @@ class Starting:
         reading, pipeline = self.writer.reading, self.writer.pipeline
         earlier = self._earlier_tries()
         self._tell_sinks(None, earlier)
-        recovery = self.coordinator.resume(failed_sinks=failed_sinks, start_over=start_over).recovery
+        resumed = self.coordinator.resume(failed_sinks=failed_sinks, start_over=start_over)
+        self._tell_repeats(resumed)
+        recovery = resumed.recovery
         head, left, line = None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
         if recovery.chosen_id is not None:
             row = committed_row(reading, pipeline, recovery.chosen_id)
             head, left = Head.of(reading, row), line_left(reading, row)
-            line = head.following(pipeline, self.query.query_id, batch_id)
+            line = head.following(pipeline, self.query.query_id, batch_id, self.query.restored_from())
         elif batch_id > 0:
             log_event(
                 _LOG,
@@ -95,7 +123,7 @@ class Starting:
             writer=self.writer,
             coordinator=self.coordinator,
             line=line,
-            tried=_was_tried(reading, line, batch_id, after=0 if head is None else head.checkpoint_id),
+            earlier=_earlier(reading, line, batch_id, head),
             head=head,
             previous=recovery.manifest,
             batch_id=batch_id,
@@ -114,10 +142,31 @@ class Starting:
     def _tell_sinks(self, line: Line | None, earlier: Mapping[SinkEpoch, tuple[Line, int]]) -> None:
         for sink in self.sinks:
             if isinstance(sink, LineSink):
-                sink.follow(self.spark, line, earlier)
+                sink.follow(self.spark, self.writer.pipeline, line, earlier)
+
+    def _tell_repeats(self, resumed: ResumeReport) -> None:
+        """Says which sinks are going to have a batch twice: those that can neither be asked nor take back what they show."""
+        for sink, epochs in resumed.repeated.items():
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.BATCHES_REPEATED,
+                "pipeline %s: sink %s has epochs %s of checkpoints that are passed over, and gets their records again",
+                self.writer.pipeline,
+                sink,
+                list(epochs),
+                pipeline=self.writer.pipeline,
+                sink=sink,
+                epochs=list(epochs),
+            )
 
 
-def _was_tried(reading: Reading, line: Line, batch_id: int, *, after: int) -> bool:
-    """Whether a checkpoint of the batch was saved and then passed over."""
-    rows = [row for row in find_rows(reading, line.pipeline).rows if row["checkpoint_id"] > after]
-    return any(line_of(reading, row) == (line, batch_id) for row in rows)
+def _earlier(reading: Reading, line: Line, batch_id: int, head: Head | None) -> Mapping[str, str] | None:
+    """Spark's log entries of the batch if a checkpoint of it is the head, or was saved and then passed over."""
+    if head is not None and head.is_batch(line.query_id, batch_id):
+        return head.logs
+    after = 0 if head is None else head.checkpoint_id
+    for row in find_rows(reading, line.pipeline).rows:
+        if row["checkpoint_id"] > after and line_of(reading, row) == (line, batch_id):
+            return logs_of(reading, row)
+    return None

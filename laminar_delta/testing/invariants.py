@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.batches import StateBatches
 from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.orphans import CHILD_TABLES
 from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_CHECKPOINTS, WRITERS
+from laminar_delta.catalog.traces import CHILD_TABLES
 from laminar_delta.codec import xxh3_hex
 from laminar_delta.engine.request import FENCES_KEY
 

@@ -5,6 +5,7 @@ Needs the `testing` extra. Collections are kept small; what makes a document int
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from hypothesis import strategies as st
@@ -263,7 +264,8 @@ def findings() -> SearchStrategy[Finding]:
 
 def validation_results() -> SearchStrategy[ValidationResult]:
     """Results that agree with their findings."""
-    return st.builds(ValidationResult.of, u64(), _list(findings()))
+    found = st.builds(ValidationResult.of, u64(), _list(findings()))
+    return st.builds(lambda result, why: replace(result, passed_over=why), found, st.none() | texts())
 
 
 def skipped_checkpoints() -> SearchStrategy[SkippedCheckpoint]:

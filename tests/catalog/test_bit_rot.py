@@ -1,6 +1,8 @@
 """Rotten disks: one byte flipped in any file of a catalog. What is used is what was saved, or the file is named."""
 
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from laminar_delta.errors import LaminarDeltaError, StorageError
 
 SAVED = 10
 COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots", "retention")
+WRITERS_OWN = ("writers", "source_checkpoints")
+"""What a takeover merges into: who is the writer, and its positions, have no other copy."""
 
 
 def _state(number: int) -> bytes:
@@ -34,8 +38,11 @@ def _make(place: Path, *, compacted: bool) -> None:
             catalog.engine.log_checkpoint(table)
 
 
-def _recover(place: Path) -> str:
-    """What recovery came to: the checkpoint used, proved to be the one saved, or the words of the refusal."""
+def _recover(place: Path, *, saved: int = SAVED, writing: bool = True) -> str:
+    """What recovery came to: the checkpoint used, proved to be the one saved, or the words of the refusal.
+
+    With `writing` a writer has to get in as well: without one nothing goes on.
+    """
     try:
         orders = ld.open_catalog(str(place)).pipeline("orders")
         report = orders.recover(dry_run=True)
@@ -47,7 +54,21 @@ def _recover(place: Path) -> str:
     number = report.manifest.checkpoint_id
     assert report.manifest.source_offsets["kafka"].offsets == {"0": str(number)}
     assert report.manifest.epoch == number
-    return f"used {number}"
+    kept_out = _kept_out(place, saved) if writing else None
+    return kept_out or f"used {number}"
+
+
+def _kept_out(place: Path, saved: int) -> str | None:
+    """What keeps a writer out, in a copy: takeovers write. None when it came in, and gives out no id again."""
+    copy = place.with_name("copy")
+    shutil.copytree(place, copy)
+    try:
+        assert ld.open_catalog(str(copy)).writer("orders").next_id > saved
+    except LaminarDeltaError as error:
+        return str(error)
+    finally:
+        shutil.rmtree(copy)
+    return None
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["fresh", "compacted"])
@@ -60,14 +81,15 @@ def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, 
     used = 0
     for path in files:
         whole = path.read_bytes()
-        for position in [len(whole) // 2, *(chance.randrange(len(whole)) for _ in range(places - 1))]:
+        for nth, position in enumerate([len(whole) // 2, *(chance.randrange(len(whole)) for _ in range(places - 1))]):
             damaged = bytearray(whole)
             damaged[position] ^= 1 << chance.randrange(8)
             path.write_bytes(damaged)
-            outcome = _recover(place)
+            outcome = _recover(place, writing=nth == 0)
             used += outcome.startswith("used")
             table = path.relative_to(place).parts[0]
-            if path.suffix == ".parquet" and "_delta_log" not in path.parts and (compacted or table != "retention"):
+            healable = table not in WRITERS_OWN and (compacted or table != "retention")
+            if path.suffix == ".parquet" and "_delta_log" not in path.parts and healable:
                 # One data file holds at most one checkpoint, or all of them in a version that was compacted later.
                 assert outcome.startswith("used"), f"{path.name} at {position}: {outcome}"
             elif not outcome.startswith("used"):
@@ -90,6 +112,20 @@ def test_a_missing_data_file_is_survived(tmp_path: Path, table: str) -> None:
         path.write_bytes(whole)
 
 
+def test_an_id_whose_only_trace_cannot_be_read_is_not_given_out_again(tmp_path: Path) -> None:
+    place = tmp_path / "catalog"
+    catalog = ld.open_catalog(str(place))
+    writer = catalog.writer("orders")
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+    before = set((place / "source_offsets").glob("*.parquet"))
+    with writer.attempting(17) as attempt:
+        writer.stage(attempt, replace(cp.manifest(), checkpoint_id=17))
+    (burned,) = set((place / "source_offsets").glob("*.parquet")) - before
+    burned.unlink()
+    assert catalog.writer("orders").next_id == 18
+
+
 @pytest.mark.parametrize(
     ("table", "name"), [("manifests", b"content_digest"), ("source_offsets", b"watermark"), ("retention", b"decision")]
 )
@@ -101,14 +137,12 @@ def test_a_column_renamed_in_the_log_is_damage_of_that_table(tmp_path: Path, tab
     whole = first.read_bytes()
     assert name in whole
     first.write_bytes(whole.replace(name, name[:-1] + b"~"))
-    assert table in _recover(place)
+    assert table in _recover(place, saved=1)
     first.write_bytes(whole)
-    assert _recover(place) == "used 1"
+    assert _recover(place, saved=1) == "used 1"
 
 
 def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_path: Path) -> None:
-    import shutil
-
     place = tmp_path / "catalog"
     _make(place, compacted=False)
     orders = ld.open_catalog(str(place)).pipeline("orders")

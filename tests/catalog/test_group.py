@@ -11,6 +11,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.staged import Saved
+from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.predicate import col
@@ -62,6 +63,21 @@ def test_a_group_saves_all_in_the_commits_of_one(catalog: ld.Catalog) -> None:
     assert isinstance(again[0], Saved)
     assert again[0].replayed
     assert isinstance(again[1], ConflictError)
+
+
+def test_each_of_a_group_stores_state_by_its_own_policy(catalog: ld.Catalog) -> None:
+    policies = {"coarse": StatePolicy(block_bytes=8192), "fine": StatePolicy(block_bytes=1024, part_bytes=4096)}
+    writers = {name: catalog.writer(name, state_policy=policy) for name, policy in policies.items()}
+    state = bytes(range(256)) * 200
+    for number, content in ((1, state), (2, b"!" + state[1:])):
+        saves = [Save(writer, _manifest(number, "0"), {("agg", 0): content}) for writer in writers.values()]
+        assert all(isinstance(answer, Saved) for answer in catalog.save_together(saves))
+    for name, policy in policies.items():
+        found = catalog.pipeline(name).state(2)
+        (layout,) = found.layouts()
+        assert layout.block_bytes == policy.block_bytes
+        assert layout.needs == {1, 2}
+        assert found.read("agg") == b"!" + state[1:]
 
 
 @pytest.mark.also_on_spark
@@ -129,3 +145,25 @@ def test_a_group_is_of_one_catalog_and_each_pipeline_once(catalog: ld.Catalog) -
     with pytest.raises(InvalidInputError, match="one catalog"):
         catalog.save_together([Save(other.writer("p"), _manifest(1, "a"))])
     assert catalog.save_together([]) == []
+
+
+@pytest.mark.parametrize("name", QUICK_ENGINES)
+def test_where_an_engine_has_one_fence_each_is_told_its_own_whatever_it_is(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made(name, tmp_path / "catalog", request)()
+    saves = [Save(catalog.writer(f"p{number}"), _manifest(1, str(number))) for number in range(3)]
+    real = catalog.engine._append
+
+    def full_for_one(table: str, rows: pa.Table, made: Stamp) -> int:
+        if table == MANIFESTS.name and rows.column("pipeline").to_pylist() == ["p1"]:
+            raise StorageError("no space left")
+        return real(table, rows, made)
+
+    with (
+        patch.object(type(catalog.engine), "many_fences", False),
+        patch.object(catalog.engine, "_append", full_for_one),
+    ):
+        answers = catalog.save_together(saves)
+    assert [type(answer) for answer in answers] == [Saved, StorageError, Saved]
+    assert [len(catalog.pipeline(f"p{number}").list()) for number in range(3)] == [1, 0, 1]

@@ -136,8 +136,20 @@ def test_leftovers_are_told(place: Path) -> None:
     found = _checks(place, ld.MaintenancePolicy(grace=dt.timedelta(0)))
     assert (found["orphans"].level, found["orphans"].found) == (Level.WARNING, "left behind by failed attempts: a (1)")
     assert (found["steps"].level, found["steps"].found) == (Level.WARNING, "1 staged steps of sessions that ended")
-    assert (found["sinks"].level, found["sinks"].found) == (Level.WARNING, "failed to deliver: a (1)")
+    assert (found["sinks"].level, found["sinks"].found) == (Level.WARNING, f"failed to deliver: a {cp.id}")
+    assert f"`laminar-delta show a {cp.id}`" in str(found["sinks"].fix)
     assert found["removal"].level is Level.NOTE
+
+
+def test_a_failed_sink_is_told_until_a_newer_checkpoint_can_be_used(place: Path) -> None:
+    with ld.open_catalog(str(place)).writer("a") as writer:
+        with writer.checkpoint() as cp:
+            cp.sink("x")
+        writer.sink_failed(cp.id, "x", "no")
+        assert _checks(place)["sinks"].level is Level.WARNING
+        writer.rewind(1, reason="the sink is lost")
+    # A restart goes on from what was rewound to: there is nothing to mend.
+    assert _checks(place)["sinks"].level is Level.OK
 
 
 def test_there_is_one_format_so_far(place: Path) -> None:

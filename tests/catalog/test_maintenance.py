@@ -4,9 +4,11 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import laminar_delta as ld
 from laminar_delta.catalog.decisions import RETIRED, Decision, decide, standing
@@ -135,6 +137,23 @@ def test_vacuum_never_cuts_the_healing_window(quick: ld.Catalog) -> None:
     assert (refused.value.expected, refused.value.found) == ("at least 7 days, 0:00:00", dt.timedelta(hours=1))
     quick.maintain(MaintenancePolicy(vacuum_after=dt.timedelta(days=8)))
     quick.maintain(MaintenancePolicy(vacuum_after=dt.timedelta(hours=1), vacuum=False))
+
+
+def test_vacuum_leaves_files_for_as_long_as_told_and_no_shorter(quick: ld.Catalog) -> None:
+    with patch.object(quick.engine, "vacuum", wraps=quick.engine.vacuum) as asked:
+        quick.maintain(MaintenancePolicy(vacuum_after=dt.timedelta(days=7, minutes=1)))
+    assert {call.kwargs["older_than_hours"] for call in asked.call_args_list} == {7 * 24 + 1}
+
+
+@pytest.mark.parametrize("hours", [0, 23])
+def test_vacuum_never_takes_what_may_be_written_ahead_of_a_commit(tmp_path: Path, hours: int) -> None:
+    catalog = ld.open_catalog(str(tmp_path))
+    window = {"delta.deletedFileRetentionDuration": f"interval {hours} hours"}
+    DeltaTable(str(tmp_path / OPERATOR_SNAPSHOTS.name)).alter.set_table_properties(window)
+    with pytest.raises(InvalidInputError, match="written ahead") as refused:
+        catalog.maintain()
+    assert (refused.value.expected, refused.value.found) == ("at least 1 day, 0:00:00", dt.timedelta(hours=hours))
+    catalog.maintain(MaintenancePolicy(vacuum=False))
 
 
 @pytest.mark.parametrize("table", [SOURCE_OFFSETS.name, MANIFESTS.name])

@@ -1,6 +1,8 @@
 """Opening: made once by whoever comes first, refused when this code must not touch it."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ from deltalake import DeltaTable
 
 import laminar_delta as ld
 from laminar_delta.catalog.tables import TABLES
+from laminar_delta.engine.embedded.engine import EmbeddedEngine
 from laminar_delta.errors import ConflictError, FormatError, NotFoundError
 from tests.support.catalogs import ENGINES, catalog_opener
+from tests.support.stepping import stopped
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -22,6 +26,25 @@ def test_many_opening_at_once_make_one_catalog(engine: str, tmp_path: Path, requ
     with catalogs[0].writer("orders").checkpoint():
         pass
     assert catalogs[5].pipelines() == ["orders"]
+
+
+def test_a_catalog_made_and_written_to_while_another_opens_it_is_nothing_lost(tmp_path: Path) -> None:
+    opening = partial(ld.open_catalog, str(tmp_path))
+    with stopped(opening, EmbeddedEngine, "exists", after=True) as late:
+        ld.open_catalog(str(tmp_path)).writer("orders").save(ld.CheckpointManifest.new(1, 1))
+    assert late.result().pipelines() == ["orders"]
+
+
+def test_processes_that_open_at_once_all_get_a_writer(tmp_path: Path) -> None:
+    names = [f"orders {number}" for number in range(10)]
+    with ProcessPoolExecutor(len(names), mp_context=get_context("spawn")) as pool:
+        list(pool.map(partial(_open_and_save, str(tmp_path)), names))
+    assert ld.open_catalog(str(tmp_path)).pipelines() == names
+
+
+def _open_and_save(place: str, pipeline: str) -> None:
+    with ld.open_catalog(place).writer(pipeline).checkpoint():
+        pass
 
 
 def test_a_catalog_that_is_not_there_is_not_made_unless_wanted(tmp_path: Path) -> None:
@@ -46,11 +69,19 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     assert (caught.value.expected, caught.value.found) == (1, 2)
 
 
-def test_fences_that_could_expire_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["manifests", "retention", "source_checkpoints", "state_batches"])
+def test_fences_that_could_expire_are_refused(tmp_path: Path, table: str) -> None:
     ld.open_catalog(str(tmp_path))
-    _set_property(tmp_path, "delta.setTransactionRetentionDuration", "interval 1 days")
-    with pytest.raises(FormatError, match="expire"):
+    _set_property(tmp_path, "delta.setTransactionRetentionDuration", "interval 1 days", table=table)
+    with pytest.raises(FormatError, match="expire") as caught:
         ld.open_catalog(str(tmp_path))
+    assert table in str(caught.value)
+
+
+def test_a_damaged_table_that_may_never_be_needed_does_not_close_the_catalog(tmp_path: Path) -> None:
+    ld.open_catalog(str(tmp_path)).writer("orders").save(ld.CheckpointManifest.new(1, 1))
+    (tmp_path / "state_batches" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
+    assert ld.open_catalog(str(tmp_path)).pipelines() == ["orders"]
 
 
 def test_a_half_made_catalog_is_completed(tmp_path: Path) -> None:
@@ -65,8 +96,8 @@ def test_a_half_made_catalog_is_completed(tmp_path: Path) -> None:
     assert catalog.pipelines() == ["orders"]
 
 
-def _set_property(place: Path, name: str, value: str) -> None:
-    DeltaTable(str(place / "manifests")).alter.set_table_properties({name: value}, raise_if_not_exists=False)
+def _set_property(place: Path, name: str, value: str, *, table: str = "manifests") -> None:
+    DeltaTable(str(place / table)).alter.set_table_properties({name: value}, raise_if_not_exists=False)
 
 
 def test_a_job_gives_its_session_also_where_no_jvm_commits(tmp_path: Path) -> None:

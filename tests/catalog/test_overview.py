@@ -51,6 +51,7 @@ def test_an_overview_agrees_with_what_is_asked_one_by_one(catalog: ld.Catalog) -
     assert a.latest_at == dt.datetime.fromtimestamp(latest.timestamp_ms / 1000, dt.timezone.utc)
     assert a.latest_size_bytes == latest.size_bytes == len(BLOCK)
     assert (a.sinks_pending, a.sinks_failed, a.delivered_id) == (3, 1, 2)
+    assert a.failed_ids == (3,)
     assert (a.generation, a.owner, a.held, a.recoveries) == (1, "job-1", False, 0)
     assert (b.latest_id, b.held, b.owner, b.delivered_id) == (1, True, "job-2", 1)
     assert (c.latest_id, c.checkpoints, c.generation, c.held) == (None, 0, 1, True)
@@ -112,6 +113,27 @@ def test_usage_tells_what_is_live_pinned_and_given_back(catalog: ld.Catalog) -> 
         catalog.as_of(versions={"manifests": 1}).usage()
 
 
+def test_state_small_enough_for_the_manifest_counts_like_any_other(catalog: ld.Catalog) -> None:
+    with catalog.writer("a") as writer:
+        small = _save(writer, state=b"s" * 10_000)
+        with writer.checkpoint() as cp:
+            cp.state("agg", b"s" * 3_000)
+            cp.state("count", b"c" * 4_000)
+            cp.state("large", BLOCK)
+    pipeline = catalog.pipeline("a")
+    (a,) = catalog.overview()
+    assert a.latest_size_bytes == 7_000 + len(BLOCK) == sum(part.length for part in pipeline.describe(cp.id).state)
+    tables = {table.table: table.size_bytes for table in catalog.usage().tables}
+    files = tables["operator_snapshots"] + tables["operator_deltas"]
+    assert catalog.usage().pipelines[0].live_bytes == files + 17_000
+    pipeline.pin(small, reason="r")
+    assert catalog.usage().pipelines[0].pinned_bytes == 10_000
+    pipeline.unpin(small)
+    pipeline.prune(ld.RetentionPolicy(keep_last=1))
+    (used,) = catalog.usage().pipelines
+    assert (used.reclaimable_bytes, used.live_bytes) == (10_000, files + 7_000)
+
+
 def test_maintenance_gives_back_what_usage_said(catalog: ld.Catalog) -> None:
     with catalog.writer("a") as writer:
         for number in range(3):
@@ -154,6 +176,8 @@ def test_a_timeline_has_everything_in_order(catalog: ld.Catalog) -> None:
     assert "passed over 2: undelivered" in str(told["recovery chose checkpoint 1 of 2"].reason)
     assert told["checkpoint 3 made from 1 of pipeline 'a' by rewind"].reason == "bad deploy"
     assert told["sink 'x' of checkpoint 2 is Failed: disk full"].owner == "job-1"
+    assert told["checkpoint 2 saved, epoch 2"].owner == "job-1"
+    assert told["checkpoint 3 made from 1 of pipeline 'a' by rewind"].owner == "job-2"
     assert (told["pinned: checkpoint 1"].owner, told["pinned: checkpoint 1"].reason) == ("ann", "audit")
     assert catalog.pipeline("nobody").timeline() == []
 

@@ -18,7 +18,7 @@ from laminar_delta.engine.request import TableSpec
 from laminar_delta.errors import ConflictError, ErrorCode, FencedError, NotFoundError, StorageError
 from laminar_delta.model.status import SinkCommitStatus
 from tests.support.catalogs import QUICK_ENGINES, ready_made
-from tests.support.faults import unreadable
+from tests.support.faults import failing_appends, unanswered_appends, unreadable
 
 Opener = Callable[[], ld.Catalog]
 
@@ -53,6 +53,19 @@ def test_nothing_saved_is_a_fresh_start_and_says_so(catalog: ld.Catalog) -> None
     assert report.is_fresh_start
     assert not report.stored
     assert catalog.engine.read(RECOVERIES.name).num_rows == 0
+
+
+def test_a_report_that_cannot_be_kept_does_not_undo_what_was_decided(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    writer = catalog.writer("orders")
+    with failing_appends(catalog.engine, RECOVERIES.name):
+        report = writer.recover()
+    assert (report.chosen_id, report.stored) == (2, False)
+    assert "is not stored" in report.notes[-1]
+    with unanswered_appends(catalog.engine, RECOVERIES.name):
+        report = writer.recover()
+    assert (report.chosen_id, report.stored) == (2, False)
+    assert "may not be stored" in report.notes[-1]
 
 
 def test_a_checkpoint_its_sinks_did_not_get_is_passed_over(catalog: ld.Catalog) -> None:

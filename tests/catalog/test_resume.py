@@ -1,5 +1,6 @@
 """Starting up after a crash: sinks are asked, never guessed at; nothing is delivered twice, skipped, or wrongly begun anew."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,9 @@ class Place:
     def file_sink(self, name: str) -> FileSink:
         return FileSink(self.directory / name)
 
-    def coordinator(self, *sinks: AnySink, observe: Observe | None = None) -> Coordinator:
+    def coordinator(self, *sinks: AnySink, observe: Observe | None = None, reuse_epochs: bool = False) -> Coordinator:
         """As a new process makes it."""
-        return Coordinator(self.open().writer("orders"), sinks, observe=observe)
+        return Coordinator(self.open().writer("orders"), sinks, observe=observe, reuse_epochs=reuse_epochs)
 
     def crash(self, at: Step, when: When, *sinks: AnySink, epochs: int = 1) -> None:
         """A process delivers some epochs and dies at that step of the next, the first time it comes to it."""
@@ -81,7 +82,7 @@ def place(open_again: Opener, tmp_path: Path) -> Place:
     return Place(open_again, tmp_path / "sinks")
 
 
-def run(coordinator: Coordinator, *sinks: AnySink) -> Any:
+def run(coordinator: Coordinator, *sinks: AnySink, epoch: int | None = None) -> Any:
     """One epoch with one record, named like the checkpoint."""
 
     def fill(cp: CheckpointBuilder) -> None:
@@ -89,7 +90,7 @@ def run(coordinator: Coordinator, *sinks: AnySink) -> Any:
         for sink in sinks:
             sink.write(f"r{cp.id}")
 
-    return coordinator.run(fill)
+    return coordinator.run(fill, epoch=epoch)
 
 
 def damage(catalog: ld.Catalog, checkpoint_id: int) -> None:
@@ -238,6 +239,29 @@ def test_a_sink_that_lost_what_it_held_has_it_delivered_again_once(place: Place)
     assert place.abandoned() == [2]
     assert run(coordinator, mail).success
     assert mail.output() == ["r1", "r3"]
+
+
+def test_an_epoch_that_comes_again_under_its_number_is_not_dropped_before_it_came(place: Place) -> None:
+    """What a sink is told to drop it must never show: so it is told of epochs that were, not of the one to come."""
+    directory = place.directory / "mail"
+    place.crash(Step.COMMIT, When.BEFORE, ForgetfulSink(directory))
+    mail = ForgetfulSink(directory)
+    coordinator = place.coordinator(mail, reuse_epochs=True)
+    assert coordinator.resume().recovery.chosen_id == 1
+    assert run(coordinator, mail, epoch=2).success
+    assert mail.output() == ["r1", "r3"]
+
+
+def test_of_sinks_that_cannot_be_asked_again_none_is_called_after_one_failed(place: Place) -> None:
+    """It would show what all of them are going to get again."""
+    broken, mail = ForgetfulSink(place.directory / "broken"), ForgetfulSink(place.directory / "mail")
+    coordinator = place.coordinator(broken, mail)
+    coordinator.resume()
+    shutil.rmtree(broken.shown)
+    outcome = run(coordinator, broken, mail)
+    assert (outcome.success, outcome.saved) == (False, True)
+    assert mail.output() == []
+    assert place.statuses(1) == {"broken": str(outcome.statuses["broken"]), "mail": str(SinkCommitStatus.pending())}
 
 
 def test_a_sink_that_cannot_be_asked_again_commits_first(place: Place) -> None:

@@ -127,6 +127,40 @@ def test_a_time_before_the_catalog_is_gone(catalog: ld.Catalog) -> None:
     assert catalog.as_of(timestamp_ms=newest + 1).pipelines() == []
 
 
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [(604_800_000, "7 days"), (86_400_000, "1 day"), (5_400_000, "90 minutes"), (604_800_001, "604800001 ms")],
+)
+def test_a_plan_tells_an_age_as_people_do(ms: int, words: str) -> None:
+    heads = [
+        CheckpointHead(pipeline="p", checkpoint_id=number, epoch=1, timestamp_ms=1, attempt_id="a", generation=1)
+        for number in (1, 2)
+    ]
+    found = plan(heads, Standing(), RetentionPolicy(keep_for_ms=ms), now_ms=2)
+    assert found.keep[0].reason == f"younger than {words}"
+
+
+def test_a_pin_says_why(catalog: ld.Catalog) -> None:
+    _save(catalog, 1)
+    with pytest.raises(InvalidInputError, match="a pin needs a reason"):
+        catalog.pipeline("orders").pin(1, reason=" ")
+    assert not catalog.pipeline("orders").standing().pinned
+
+
+def test_the_limit_of_the_audit_is_for_all_tables_together(catalog: ld.Catalog) -> None:
+    for number in (1, 2):
+        _save(catalog, number)
+    with catalog.writer("busy") as writer:
+        for _ in range(4):
+            with writer.checkpoint():
+                pass
+    for pipeline in (None, "orders"):
+        everything = catalog.audit(pipeline=pipeline)
+        assert len(everything) > 5
+        assert catalog.audit(pipeline=pipeline, limit=5) == everything[:5]
+    assert catalog.audit(limit=0) == []
+
+
 def test_the_audit_tells_who_did_what(catalog: ld.Catalog) -> None:
     _save(catalog, 1)
     catalog.pipeline("orders").pin(1, reason="audit", owner="ops")

@@ -2,16 +2,21 @@
 
 import io
 import random
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.attempt import Attempt
+from laminar_delta.catalog.group import Save
+from laminar_delta.catalog.staged import Saved
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.model import OperatorCheckpoint
 
 INLINE_STATE_BYTES = DEFAULT_POLICY.inline_bytes
 CHUNK_BYTES = DEFAULT_POLICY.chunk_bytes
@@ -97,6 +102,32 @@ def test_a_wrong_chunk_is_named_and_recovery_walks_past_it(catalog: ld.Catalog) 
     assert report.healed[0].table == OPERATOR_SNAPSHOTS.name
 
 
+@pytest.mark.parametrize("checksum", ["ours", "another system's"])
+@pytest.mark.parametrize("lost", ["all rows", "the layout"])
+def test_an_operator_that_lost_its_rows_is_not_left_out(catalog: ld.Catalog, lost: str, checksum: str) -> None:
+    states = {("a", 0): b"A" * 100, ("b", 0): b"B" * 100, ("b", 1): b"", ("c", 0): LARGE}
+    with catalog.writer("orders") as writer:
+        manifest = ld.CheckpointManifest.new(1, 1)
+        attempt = Attempt.new(writer.held, 1)
+        staged = writer.stage(attempt, manifest, states)
+        other = staged.manifest if checksum == "ours" else replace(staged.manifest, state_checksum="ab" * 32)
+        writer.commit(attempt, other, staged.parts, state=staged.state)
+    orders = catalog.pipeline("orders")
+    assert orders.state(1, heal=False).partitions() == {"a": [0], "b": [0, 1], "c": [0]}
+    where = col("operator").eq("b")
+    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, where if lost == "all rows" else where & col("chunk").eq(-1))
+    as_it_is = orders.state(1, heal=False)
+    for look in (as_it_is.partitions, as_it_is.layouts, as_it_is.to_arrow, as_it_is.verify, orders.state(1).verify):
+        with pytest.raises(CorruptionError, match="operator_snapshots has"):
+            look()
+    assert orders.recover(dry_run=True).chosen_id == 1
+    state = orders.state(1)
+    assert state.partitions() == {"a": [0], "b": [0, 1], "c": [0]}
+    loaded = {(row["operator"], row["partition"]): row["payload"] for row in state.to_arrow().to_pylist()}
+    assert loaded == states
+    assert {(layout.operator, layout.partition) for layout in state.layouts()} == set(states)
+
+
 def test_other_state_under_a_committed_id_is_a_conflict(catalog: ld.Catalog) -> None:
     with catalog.writer("orders") as writer:
         manifest = ld.CheckpointManifest.new(1, 1)
@@ -109,3 +140,29 @@ def test_other_state_under_a_committed_id_is_a_conflict(catalog: ld.Catalog) -> 
     ).to_pylist()
     assert row["raw_length"] == CHUNK_BYTES
     assert isinstance(row["xxh3"], Decimal)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "in a group"])
+def test_state_in_the_manifest_stays_when_the_operator_has_more_beside_it(catalog: ld.Catalog, together: bool) -> None:
+    writer = catalog.writer("orders")
+    inline = {name: OperatorCheckpoint.inline(name.encode()) for name in ("agg", "alone")}
+    manifest = replace(ld.CheckpointManifest.new(1, 1), operator_states=inline)
+
+    def save(states: dict[tuple[str, int], bytes]) -> Saved:
+        if not together:
+            return writer.save(manifest, states)
+        (answer,) = catalog.save_together([Save(writer, manifest, states)])
+        assert isinstance(answer, Saved)
+        return answer
+
+    with pytest.raises(InvalidInputError, match="partition 0 of operator 'agg' has its state already"):
+        save({("agg", 0): b"other"})
+    assert not save({("agg", 1): LARGE}).replayed
+    assert save({("agg", 1): LARGE}).replayed
+    orders = catalog.pipeline("orders")
+    state = orders.state(1)
+    assert state.partitions() == {"agg": [0, 1], "alone": [0]}
+    assert (state.read("agg", 0), state.read("agg", 1), state.read("alone")) == (b"agg", LARGE, b"alone")
+    assert orders.validate(1).valid
+    assert orders.get(1).operator_states["alone"] == inline["alone"]
+    assert orders.get(1).size_bytes == len(LARGE) + 3

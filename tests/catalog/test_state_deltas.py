@@ -5,7 +5,6 @@ import io
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
@@ -23,6 +22,7 @@ from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
+from laminar_delta.engine.request import TableSpec
 from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from laminar_delta.model import CheckpointManifest
 
@@ -99,6 +99,18 @@ def test_a_chain_is_bounded_by_its_length_and_by_its_bytes(catalog: ld.Catalog) 
     # More than half, seen beforehand, is not worth a chain.
     _save(writer, _changed(state, *range(30)))
     assert 14 in _stored(catalog, OPERATOR_SNAPSHOTS.name)
+
+
+def test_a_stream_that_is_wholly_another_needs_nothing_of_the_one_before(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    other = random.Random(2).randbytes(len(BIG))
+    _save(writer, BIG)
+    for state in (other, b"", other, _changed(other, 1)):
+        number = _save(writer, io.BytesIO(state))
+        assert catalog.pipeline("orders").state(number).read("agg") == state
+    rows = catalog.engine.read(MANIFESTS.name, columns=["checkpoint_id", "state_needs"]).to_pylist()
+    assert {row["checkpoint_id"]: row["state_needs"] for row in rows} == {1: [], 2: [], 3: [], 4: [], 5: [4]}
+    assert catalog.pipeline("orders").prune(RetentionPolicy(keep_last=1)).retire == (1, 2, 3)
 
 
 def test_a_state_may_grow_shrink_empty_and_be_divided_anew(catalog: ld.Catalog) -> None:
@@ -186,28 +198,58 @@ def test_a_base_that_lost_its_rows_is_healed_from_the_version_that_had_them(cata
     assert {healed.table for healed in report.healed} >= {OPERATOR_SNAPSHOTS.name}
 
 
-@pytest.mark.parametrize(
-    ("chunk", "what"),
-    # A layout, which is chunk -1, has no data.
-    [
-        (chunk, what)
-        for chunk in (-1, 0, 2)
-        for what in ("data", "names", "raw_length")
-        if (chunk, what) != (-1, "data")
-    ],
-)
-def test_a_wrong_row_anywhere_is_never_handed_out(catalog: ld.Catalog, chunk: int, what: str) -> None:
+def test_what_is_beneath_an_application_delta_is_needed_and_healed_too(catalog: ld.Catalog) -> None:
+    register_apply("put-behind", lambda state, delta: state + delta)
     writer = catalog.writer("orders", state_policy=POLICY)
     _save(writer, BIG)
-    where = col("checkpoint_id").eq(1) & col("chunk").eq(chunk)
-    (row,) = catalog.engine.read(OPERATOR_SNAPSHOTS.name, where=where).to_pylist()
-    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, where)
-    wrong = row[what] - 1 if what == "raw_length" else row[what][:-1] + bytes([row[what][-1] ^ 1])
-    rotten = pa.Table.from_pylist([{**row, what: wrong}], schema=OPERATOR_SNAPSHOTS.schema)
-    catalog.engine.append(OPERATOR_SNAPSHOTS.name, rotten)
-    with pytest.raises(CorruptionError):
-        assert catalog.pipeline("orders").state(1, heal=False).read("agg") != BIG
-    assert catalog.pipeline("orders").state(1).read("agg") == BIG
+    _save(writer, _changed(BIG, 1))
+    for turn in range(4):
+        if turn == 2:
+            # Also when what the next one is stored upon is read back.
+            writer = catalog.writer("orders", state_policy=POLICY)
+            assert writer.recover().chosen_id == 4
+        with writer.checkpoint() as cp:
+            cp.state_delta("agg", b"%d" % turn, apply="put-behind")
+    rows = catalog.engine.read(MANIFESTS.name, columns=["checkpoint_id", "state_needs", "children"]).to_pylist()
+    needs = {row["checkpoint_id"]: row["state_needs"] for row in rows}
+    assert needs == {1: [], 2: [1], 3: [1, 2], 4: [1, 2, 3], 5: [1, 2, 3, 4], 6: [1, 2, 3, 4, 5]}
+    tables = [{child["table"] for child in row["children"]} for row in rows if row["checkpoint_id"] > 1]
+    assert all(found >= {OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name} for found in tables)
+    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, col("checkpoint_id").eq(1))
+    orders = catalog.pipeline("orders")
+    assert orders.recover(dry_run=True).chosen_id == 6
+    assert orders.state(3).read("agg") == _changed(BIG, 1) + b"0"
+    assert orders.state(6).read("agg") == _changed(BIG, 1) + b"0123"
+
+
+def _flipped(value: bytes) -> bytes:
+    return value[:-1] + bytes([value[-1] ^ 1])
+
+
+@pytest.mark.parametrize("chunk", [-1, 0, 2])
+@pytest.mark.parametrize("table", [OPERATOR_SNAPSHOTS, OPERATOR_DELTAS], ids=lambda table: table.name)
+def test_a_wrong_row_anywhere_is_never_handed_out(catalog: ld.Catalog, table: TableSpec, chunk: int) -> None:
+    writer = catalog.writer("orders", state_policy=POLICY)
+    states = {_save(writer, BIG): BIG}
+    states[_save(writer, _changed(BIG, *range(10)))] = _changed(BIG, *range(10))
+    number = 1 if table is OPERATOR_SNAPSHOTS else 2
+    where = col("checkpoint_id").eq(number) & col("chunk").eq(chunk)
+    (row,) = catalog.engine.read(table.name, where=where).to_pylist()
+    length = row["raw_length"]
+    wrong: list[dict[str, object]] = [
+        {"raw_length": value} for value in (length - 1, length + 1, 1000 * length, 2**62, -1, None)
+    ]
+    wrong += [{"names": _flipped(row["names"])}, {"names": None}, {"xxh3": None}]
+    # A layout, which is chunk -1, has no data.
+    wrong += [{"data": _flipped(row["data"])}, {"data": None}] if chunk >= 0 else [{"stores": None}]
+    orders = catalog.pipeline("orders")
+    for change in wrong:
+        catalog.engine.delete(table.name, where)
+        catalog.engine.append(table.name, pa.Table.from_pylist([{**row, **change}], schema=table.schema))
+        with pytest.raises(CorruptionError):
+            assert orders.state(number, heal=False).read("agg") != states[number]
+        assert orders.state(number).read("agg") == states[number]
+    assert orders.recover(dry_run=True).chosen_id == 2
 
 
 def test_policies_that_make_no_sense_are_refused() -> None:
@@ -222,13 +264,11 @@ def test_policies_that_make_no_sense_are_refused() -> None:
             StatePolicy(**wrong)
 
 
-@dataclass
-class _History:
-    states: dict[int, dict[int, bytes]] = field(default_factory=dict)
-
-
 SIZES = st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, 4 * BLOCK + 1, 9 * BLOCK])
-EDITS = st.lists(st.tuples(st.integers(0, 2), SIZES, st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=12)
+KEYS = st.tuples(st.sampled_from(["agg", "join"]), st.integers(0, 2))
+KINDS = st.sampled_from(["grow", "change", "cut", "cut only", "remove partition", "remove operator"])
+EDITS = st.lists(st.tuples(KEYS, SIZES, st.integers(0, 9), KINDS), min_size=1, max_size=12)
+Edit = tuple[tuple[str, int], int, int, str]
 
 
 def test_state_is_stored_upon_what_is_kept_while_it_was_inline(catalog: ld.Catalog) -> None:
@@ -244,34 +284,73 @@ def test_state_is_stored_upon_what_is_kept_while_it_was_inline(catalog: ld.Catal
     assert state.layouts()[0].needs == {large.id, again.id}
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@example(edits=[(0, 1, 0, 0), (0, 0, 7, 0), (0, 0, 0, 0)], keep=1)
-@given(edits=EDITS, keep=st.integers(1, 4))
-def test_any_sequence_of_states_reads_back_after_any_prune(edits: list[tuple[int, int, int, int]], keep: int) -> None:
-    catalog = ld.open_catalog("states", engine="memory", store={})
+def _edited(current: dict[tuple[str, int], bytes], edit: Edit) -> dict[tuple[str, int], bytes]:
+    key, size, change, kind = edit
+    if kind == "remove operator":
+        return {found: state for found, state in current.items() if found[0] != key[0]}
+    if kind == "remove partition":
+        return {found: state for found, state in current.items() if found != key}
+    before = current.get(key, BIG)
+    state = (before + BIG)[:size] if kind == "grow" else before[:size]
+    if state and kind != "cut only":
+        at = change * BLOCK % len(state)
+        state = state[:at] + bytes([state[at] ^ 0x55]) + state[at + 1 :]
+    return {**current, key: state}
+
+
+def _check_any_sequence(catalog: ld.Catalog, edits: list[Edit], keep: int) -> None:
     writer = catalog.writer("orders", state_policy=POLICY)
-    kept = _History()
-    current: dict[int, bytes] = {}
-    for partition, size, change, kind in edits:
-        before = current.get(partition, BIG)
-        state = before[:size] if kind else (before + BIG)[:size]
-        if state and kind != 3:
-            at = change * BLOCK % len(state)
-            state = state[:at] + bytes([state[at] ^ 0x55]) + state[at + 1 :]
-        current = {**current, partition: state}
-        with writer.checkpoint() as cp:
-            for number, content in current.items():
-                cp.state("agg", content if change % 2 else io.BytesIO(content), partition=number)
-        kept.states[cp.id] = dict(current)
-        if change == 7:
-            catalog.pipeline("orders").prune(RetentionPolicy(keep_last=keep))
-            catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
     orders = catalog.pipeline("orders")
+    saved: dict[int, dict[tuple[str, int], bytes]] = {}
+    current: dict[tuple[str, int], bytes] = {}
+    for edit in edits:
+        current = _edited(current, edit)
+        change = edit[2]
+        with writer.checkpoint() as cp:
+            for (operator, partition), content in current.items():
+                cp.state(operator, content if change % 2 else io.BytesIO(content), partition=partition)
+        saved[cp.id] = current
+        if change == 7:
+            orders.prune(RetentionPolicy(keep_last=keep))
+            catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
+        if change == 8:
+            writer = catalog.writer("orders", state_policy=POLICY)
+            assert writer.recover().chosen_id == cp.id
     for head in orders.list():
-        state_of = orders.state(head.checkpoint_id)
-        wanted = kept.states[head.checkpoint_id]
-        assert {partition: state_of.read("agg", partition) for partition in wanted} == wanted
+        state = orders.state(head.checkpoint_id, heal=False)
+        rows = state.to_arrow().to_pylist()
+        assert {(row["operator"], row["partition"]): row["payload"] for row in rows} == saved[head.checkpoint_id]
+        state.verify()
         assert orders.validate(head.checkpoint_id).valid
+
+
+INLINE_THEN_NOT = [(("agg", 0), 1, 0, "grow"), (("agg", 0), 0, 7, "grow"), (("agg", 0), 0, 0, "grow")]
+COMES_AND_GOES = [
+    (("agg", 0), 9 * BLOCK, 0, "grow"),
+    (("join", 1), 9 * BLOCK, 8, "grow"),
+    (("agg", 0), 0, 7, "remove operator"),
+    (("agg", 0), 9 * BLOCK, 8, "grow"),
+    (("join", 1), 0, 0, "remove partition"),
+    (("agg", 0), 9 * BLOCK, 2, "change"),
+]
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=15, suppress_health_check=SLOW)
+@example(edits=INLINE_THEN_NOT, keep=1)
+@example(edits=COMES_AND_GOES, keep=1)
+@given(edits=EDITS, keep=st.integers(1, 4))
+def test_any_sequence_of_states_reads_back_after_any_prune(edits: list[Edit], keep: int) -> None:
+    _check_any_sequence(ld.open_catalog("states", engine="memory", store={}), edits, keep)
+
+
+@settings(max_examples=3, suppress_health_check=SLOW)
+@example(edits=COMES_AND_GOES, keep=1)
+@given(edits=EDITS, keep=st.integers(1, 4))
+def test_any_sequence_of_states_reads_back_from_a_disk(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[Edit], keep: int
+) -> None:
+    _check_any_sequence(ld.open_catalog(str(tmp_path_factory.mktemp("states"))), edits, keep)
 
 
 def _add_up(state: bytes, delta: bytes) -> bytes:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS, WRITERS
 from laminar_delta.engine.request import Stamp
 from laminar_delta.errors import (
@@ -18,8 +19,10 @@ from laminar_delta.errors import (
     InvalidInputError,
     NotFoundError,
     SessionStateError,
+    StorageError,
 )
 from laminar_delta.model import CheckpointManifest, InFlightRecord, SinkCommitStatus
+from tests.support.faults import failing_appends
 
 Opener = Callable[[], ld.Catalog]
 
@@ -216,6 +219,42 @@ def test_children_of_an_attempt_that_never_committed_are_invisible(catalog: ld.C
     with catalog.writer("orders").checkpoint() as after:
         pass
     assert after.id == 8
+
+
+def test_an_id_burned_with_nothing_but_state_is_not_given_out_again(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    with writer.checkpoint() as cp:
+        cp.state("agg", b"x" * 40_000)
+    for number, state in ((4, b"y" * 40_000), (6, b"y" + b"x" * 39_999)):
+        with writer.attempting(number) as attempt:
+            writer.stage(attempt, CheckpointManifest.new(number, number), {("agg", 0): state})
+        assert catalog.writer("orders").next_id == number + 1
+
+
+def test_an_id_is_burned_by_a_save_that_failed(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    with failing_appends(catalog.engine, MANIFESTS.name), pytest.raises(StorageError):
+        writer.save(CheckpointManifest.new(5, 5))
+    assert writer.next_id == 6
+    with failing_appends(catalog.engine, MANIFESTS.name), pytest.raises(StorageError):
+        save_all(writer, [BulkSave(manifest=CheckpointManifest.new(8, 8))])
+    assert writer.next_id == 9
+
+
+def test_an_attempt_commits_its_own_checkpoint_of_its_own_pipeline_only(catalog: ld.Catalog) -> None:
+    orders, bills = catalog.writer("orders"), catalog.writer("bills")
+    with orders.attempting(1) as attempt:
+        pass
+    with pytest.raises(InvalidInputError) as caught:
+        orders.commit(attempt, CheckpointManifest.new(5, 5), ())
+    assert (caught.value.expected, caught.value.found) == (5, 1)
+    with pytest.raises(InvalidInputError) as caught:
+        bills.commit(attempt, CheckpointManifest.new(1, 1), ())
+    assert (caught.value.expected, caught.value.found) == ("bills", "orders")
+    assert catalog.engine.read(MANIFESTS.name).num_rows == 0
+    orders.commit(attempt, CheckpointManifest.new(1, 1), ())
+    orders.save(CheckpointManifest.new(5, 5))
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 5]
 
 
 def test_every_commit_says_who_and_what(catalog: ld.Catalog) -> None:

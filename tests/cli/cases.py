@@ -28,14 +28,18 @@ _REASON = ["--reason", "a test"]
 CASES = {
     "ls": Case(["ls"], "orders", ["ls", "order"], Exit.NOT_FOUND, "Did you mean 'orders'?", more=[["ls", "orders"]]),
     "show": Case(
-        ["show", "orders", "4"], "disk full", ["show", "orders", "77"], Exit.NOT_FOUND, "has no checkpoint 77"
+        ["show", "orders", "4"],
+        "disk full",
+        ["show", "orders", "77"],
+        Exit.NOT_FOUND,
+        "has no checkpoint 77. See `pipeline.list()`, or `laminar-delta ls orders`, for those there are",
     ),
     "latest": Case(
         ["latest", "orders"],
         "orders: checkpoint 5, epoch 5",
         ["latest", "orders", "--at", "2001-01-01"],
         Exit.NOT_FOUND,
-        "no checkpoint as old as 2001-01-01",
+        "no checkpoint as old as 2001-01-01. See `laminar-delta history orders` for what it had.",
     ),
     "history": Case(
         ["history", "orders"],
@@ -74,7 +78,7 @@ CASES = {
     ),
     "validate": Case(
         ["validate", "orders", "--all"],
-        "orders 5: valid",
+        "orders 5: intact",
         ["validate", "orders", "3", "--all"],
         Exit.USAGE,
         "not both",
@@ -149,7 +153,7 @@ CASES = {
         "would be made from 2 of orders (rewind)",
         ["rewind", "orders", "4", *_REASON],
         Exit.CONFLICT,
-        "was not delivered",
+        "`accept_undelivered=True`, or `--accept-undelivered`, gives up",
     ),
     "fork": Case(
         ["fork", "orders", "copy", *_REASON],
@@ -179,14 +183,14 @@ CASES = {
         "2 checkpoints written",
         ["export", "out", "--pipeline", "payments", "--layout", "odd"],
         Exit.USAGE,
-        "odd",
+        "there is no layout 'odd'. There are: ",
     ),
     "report": Case(
         ["report", "-o", "page.html"],
         "Wrote page.html: 2 pipelines",
         ["report", "-o", "page.html", "--pipeline", "order"],
         Exit.NOT_FOUND,
-        "order",
+        "See `catalog.pipelines()`, or `laminar-delta ls`, for those there are.",
     ),
     "init": Case(
         ["init"],
@@ -207,7 +211,7 @@ CASES = {
         "has format 1, the newest there is",
         ["upgrade", "--catalog", "nowhere"],
         Exit.NOT_FOUND,
-        "there is no catalog",
+        "make one there: `open_catalog(location)`, or `laminar-delta init`.",
     ),
     "demo": Case(
         ["demo", "--records", "30"],

@@ -1,14 +1,19 @@
 """What commands do when they are told to: what goes, what is asked first, what is refused."""
 
+import contextlib
 import datetime as dt
+import fcntl
 import io
 import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,6 +123,12 @@ def test_offsets_are_moved_and_the_move_is_undone(run: Run, place: Path) -> None
     )
 
 
+def test_a_fork_labels_each_line_of_what_it_brings(run: Run, place: Path) -> None:
+    told = run("fork", ORDERS, "copy", "--reason", "r", "--catalog", place).stdout
+    lines = [[cell.strip() for cell in line.split("│")[1:4]] for line in told.splitlines() if "kafka" in line]
+    assert [line[1] for line in lines] == ["epoch", "0", "1"]
+
+
 def test_a_pipeline_that_is_held_is_not_taken_without_saying_so(run: Run, place: Path) -> None:
     command = ["rewind", PAYMENTS, 2, "--reason", "r", "--apply", "--yes", "--catalog", place]
     held = run(*command)
@@ -135,6 +146,20 @@ def test_where_a_pipeline_was_at_a_time(run: Run, place: Path) -> None:
     assert run("offsets", "get", ORDERS, "--at", moment, "--catalog", place, "--json").json["checkpoint_id"] == 3
 
 
+def test_a_time_before_everything_is_told_as_a_time(run: Run, place: Path) -> None:
+    done = run("sql", "SELECT 1 AS one", "--at", "2001-02-03T04:05", "--catalog", place)
+    assert done.returncode == 3
+    assert "as old as 2001-02-03 04:05:00 UTC. Ask for a later time" in done.stderr
+
+
+def test_where_nothing_is_found_a_sentence_says_so(run: Run, place: Path, tmp_path: Path) -> None:
+    nothing = run("history", ORDERS, "--until", "2001-01-01", "--catalog", place)
+    assert (nothing.returncode, nothing.stdout) == (0, "Nothing happened to orders in that time.\n")
+    assert run("init", "--catalog", tmp_path / "new").returncode == 0
+    idle = run("maintain", "--catalog", tmp_path / "new")
+    assert (idle.returncode, idle.stdout) == (0, "There is nothing to do.\n")
+
+
 def test_why_recovery_chose(run: Run, place: Path) -> None:
     found = run("recover", ORDERS, "--past", "--chose", 3, "--catalog", place, "--json").json["recoveries"]
     (passed,) = found[0]["skipped"]
@@ -144,12 +169,57 @@ def test_why_recovery_chose(run: Run, place: Path) -> None:
     assert run("recover", ORDERS, "--past", "--chose", 1, "--catalog", place, "--json").json["recoveries"] == []
 
 
+def test_options_of_recover_that_do_not_go_together_are_not_ignored(run: Run, place: Path) -> None:
+    (found,) = run("recover", ORDERS, "--chose", 3, "--catalog", place, "--json").json["recoveries"]
+    assert found["chosen_id"] == 3
+    for wrong in (["--past", "--record"], ["--past", "--accept-failed"], ["--chose", 3, "--record"]):
+        refused = run("recover", ORDERS, *wrong, "--catalog", place)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert f"{wrong[-1]} is for a new recovery" in refused.stderr
+    assert len(ld.open_catalog(str(place)).pipeline(ORDERS).recoveries()) == 1
+
+
+def test_recover_tells_when_the_checkpoint_was_saved_and_past_ones_when_they_were(
+    run: Run, catalog: ld.Catalog, place: Path
+) -> None:
+    writer = catalog.writer(ORDERS, takeover=True)
+    writer.save(ld.CheckpointManifest.new(6, 6, 1_000_000_000_000))
+    now = run("recover", ORDERS, "--catalog", place).stdout
+    assert "orders would go on from checkpoint 6, saved 2001-09-09 01:46:40 UTC" in now
+    (report,) = catalog.pipeline(ORDERS).recoveries()
+    when = dt.datetime.fromtimestamp(report.started_at_ms / 1000, dt.timezone.utc)
+    past = run("recover", ORDERS, "--past", "--catalog", place).stdout
+    assert f"On {when:%Y-%m-%d %H:%M:%S} UTC orders chose 3, under generation 2." in past
+    assert "go" not in past.splitlines()[0]
+
+
 def test_an_invalid_checkpoint_is_a_finding(run: Run, catalog: ld.Catalog, place: Path) -> None:
     catalog.engine.delete("source_offsets", col("checkpoint_id").eq(3))
     done = run("validate", ORDERS, 3, "--catalog", place, "--json")
     assert done.returncode == 1
     assert done.json["checkpoints"][0]["findings"][0]["code"] == "children-missing"
     assert run("validate", ORDERS, "--catalog", place).returncode == 0
+
+
+def test_what_is_intact_and_passed_over_is_told_as_recovery_tells_it(
+    run: Run, catalog: ld.Catalog, place: Path
+) -> None:
+    with catalog.writer(ORDERS) as writer:
+        with writer.checkpoint() as cp:
+            cp.sink("warehouse")
+        writer.sink_failed(cp.id, "warehouse", "disk full")
+    (skipped, *_) = catalog.pipeline(ORDERS).recover(dry_run=True).skipped
+    done = run("validate", ORDERS, "--catalog", place)
+    assert done.returncode == 0
+    assert f"orders {cp.id}: intact, but undelivered: sink 'warehouse' is Failed" in done.stdout
+    assert "so recovery passes over it" in done.stdout
+    (found,) = run("validate", ORDERS, "--catalog", place, "--json").json["checkpoints"]
+    assert (found["valid"], found["passed_over"]) == (True, skipped.reason)
+    every = run("validate", ORDERS, 3, 4, "--catalog", place, "--json").json["checkpoints"]
+    assert every[0]["passed_over"] is None
+    assert every[1]["passed_over"].startswith("abandoned: ")
+    catalog.engine.delete("source_offsets", col("checkpoint_id").eq(4))
+    assert f"{ORDERS} 4: damaged" in run("validate", ORDERS, 4, "--catalog", place).stdout
 
 
 def test_a_newer_format_is_refused_by_all_and_by_upgrade(run: Run, place: Path) -> None:
@@ -180,25 +250,61 @@ def test_a_query_comes_from_a_file_or_from_standard_input(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("answer", "code", "left"), [("n\n", 9, [2, 3]), ("y\n", 0, [3])])
+@pytest.mark.parametrize(
+    ("answer", "code", "left"),
+    [("n\n", 9, [2, 3]), ("y\n", 0, [3]), ("\x03", 130, [2, 3]), ("\x04", 9, [2, 3])],
+    ids=["no", "yes", "Ctrl-C", "Ctrl-D"],
+)
 def test_a_person_at_a_terminal_is_asked_and_the_question_names_what_goes(
     place: Path, answer: str, code: int, left: list[int]
 ) -> None:
-    script = [sys.executable, "-m", "laminar_delta.cli.main", "prune", PAYMENTS, "--keep-last", "1", "--apply"]
+    command: list[object] = ["prune", PAYMENTS, "--keep-last", "1", "--apply", "--catalog", place]
+    ended, told = _at_a_terminal(command, lambda told: "[y/N]" in told, answer)
+    assert ended == code
+    assert "This retires 2 of 'payments'. Go on? [y/N]" in told
+    assert "Aborted" not in told
+    assert _ids(place, PAYMENTS) == left
+
+
+@pytest.mark.processes
+def test_an_interrupted_race_ends_without_a_traceback(tmp_path: Path) -> None:
+    logs = tmp_path / "race" / "race" / "_delta_log"
+    command: list[object] = ["race", "--rounds", "200", "--directory", tmp_path / "race"]
+    ended, told = _at_a_terminal(command, lambda _: (logs / f"{1:020}.json").exists(), "\x03")
+    assert ended == 130
+    assert "Traceback" not in told
+
+
+def _at_a_terminal(arguments: list[object], ready: Callable[[str], bool], typed: str) -> tuple[int, str]:
+    """Runs the script with a terminal of its own and types once it is so far; its exit code, and all it said."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [*script, "--catalog", str(place)], stdin=slave, stdout=subprocess.DEVNULL, stderr=slave, close_fds=True
+        [sys.executable, "-m", "laminar_delta.cli.main", *map(str, arguments)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=_take_terminal,
     )
     os.close(slave)
-    told, deadline = "", time.monotonic() + 120
-    while "[y/N]" not in told and time.monotonic() < deadline:
-        if select.select([master], [], [], 1)[0]:
-            told += os.read(master, 4096).decode()
-    assert "This retires 2 of 'payments'. Go on? [y/N]" in told
-    os.write(master, answer.encode())
-    assert process.wait(timeout=120) == code
+    told, has_typed, deadline = "", False, time.monotonic() + 120
+    with contextlib.suppress(OSError):  # EIO: whoever had the other end is gone
+        while time.monotonic() < deadline:
+            if select.select([master], [], [], 1)[0]:
+                told += os.read(master, 4096).decode()
+            if not has_typed and ready(told):
+                os.write(master, typed.encode())
+                has_typed = True
+    assert has_typed, told
+    ended = process.wait(timeout=120)
     os.close(master)
-    assert _ids(place, PAYMENTS) == left
+    return ended, told
+
+
+def _take_terminal() -> None:
+    """What a shell does before it starts a program: Ctrl-C reaches it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @pytest.mark.processes

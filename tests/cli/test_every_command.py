@@ -1,5 +1,6 @@
 """Every command that is registered: its text, its JSON, a wrong call, its help. A new one fails here until it has a case."""
 
+import json
 import re
 import subprocess
 import sys
@@ -29,16 +30,28 @@ def test_a_call_knows_the_family_of_its_command() -> None:
     assert {found.run.__module__ for found in COMMANDS.values()} == {f"laminar_delta.cli.{name}" for name in FAMILIES}
 
 
-def test_a_call_imports_its_own_family_and_nothing_that_only_spark_needs(template: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ("looking", ["latest", ORDERS]),
+        ("looking", ["history", ORDERS]),
+        ("safety", ["recover", ORDERS]),
+        ("asking", ["metrics"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_call_imports_its_own_family_and_nothing_that_only_spark_needs(
+    template: Path, family: str, words: list[str]
+) -> None:
     program = (
         "import atexit, sys; atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))\n"
         "from laminar_delta.cli.main import main; main()"
     )
-    command = [sys.executable, "-c", program, "latest", ORDERS, "--catalog", str(template)]
+    command = [sys.executable, "-c", program, *words, "--catalog", str(template)]
     loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stderr.split())
     assert "pyarrow" in loaded
     assert not loaded & {"numpy", "pandas", "laminar_delta.catalog.maintenance"}
-    assert loaded & {f"laminar_delta.cli.{family}" for family in FAMILIES} == {"laminar_delta.cli.looking"}
+    assert loaded & {f"laminar_delta.cli.{name}" for name in FAMILIES} == {f"laminar_delta.cli.{family}"}
 
 
 def _prepared(run: Run, name: str, place: Path) -> list[str]:
@@ -88,11 +101,76 @@ def test_a_wrong_call_is_one_sentence_and_the_exit_code_of_its_kind(run: Run, pl
     assert f'"exit_code": {int(case.code)}' in told.stderr
 
 
+def _refused(run: Run, *words: str) -> str:
+    """The sentence that a call which is not understood is answered with; the same as JSON."""
+    done = run(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: ")
+    assert "--help` tells what can be given." in done.stderr or ", see `laminar-delta --help`." in done.stderr
+    told = run(*words, "--json")
+    assert (told.returncode, told.stdout) == (2, "")
+    problem = json.loads(told.stderr)["error"]
+    assert done.stderr == f"error: {problem['message']}\n"
+    assert problem["message"].endswith(problem["next_step"])
+    assert (problem["code"], problem["exit_code"]) == ("invalid-input", 2)
+    return done.stderr
+
+
 @every_command
 def test_an_option_that_is_not_there_is_a_usage_error(run: Run, name: str) -> None:
-    done = run(*name.split(), "--no-such-option")
-    assert done.returncode == 2
-    assert "No such option" in done.stderr
+    assert f"no such option: --nonsense. `laminar-delta {name} --help`" in _refused(run, *name.split(), "--nonsense")
+
+
+@every_command
+def test_an_argument_too_many_or_an_option_without_its_value_is_a_usage_error(run: Run, name: str) -> None:
+    if name not in ("offsets set", "validate"):  # they take any number
+        assert "extra argument" in _refused(run, *CASES[name].good, "7", "8", "9")
+    done = run(*CASES[name].good, "--json", "--config")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "requires an argument" in json.loads(done.stderr)["error"]["message"]
+
+
+@every_command
+def test_an_option_before_the_command_is_told_where_it_goes(run: Run, name: str) -> None:
+    for option in (["--engine", "spark"], ["--catalog", "x"], ["--log-level=info"]):
+        flag = option[0].partition("=")[0]
+        done = run(*option, *name.split())
+        assert done.returncode == 2
+        assert f"error: {flag} stands before the command. Put it behind: `laminar-delta COMMAND {flag}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["show", ORDERS, "abc"],
+            "invalid value for '[CHECKPOINT]': 'abc' is no whole number. `laminar-delta show --help`",
+        ),
+        (["ls", "--limit", "0"], "0 is not in the range x>=1"),
+        (["latest"], "missing argument 'PIPELINE'. `laminar-delta latest --help`"),
+        (["pin", ORDERS, "3"], "missing option '--reason'"),
+        (["nonsense"], "no such command 'nonsense'. `laminar-delta --help`"),
+        (["offsets", "nonsense"], "no such command 'nonsense'. `laminar-delta offsets --help`"),
+        (["ls", "--jsn"], "no such option: --jsn. Did you mean --json? `laminar-delta ls --help`"),
+        (["--bogus", "ls"], "no such option: --bogus. `laminar-delta --help`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_call_that_is_not_understood_is_one_sentence(run: Run, words: list[str], sentence: str) -> None:
+    assert sentence in _refused(run, *words)
+
+
+def test_a_secret_in_a_call_that_is_not_understood_is_not_shown(run: Run) -> None:
+    told = run("ls", "--storage-option", "token=hunter2hunter2", "orders", "hunter2hunter2", "--debug")
+    assert told.returncode == 2
+    assert "hunter2" not in told.stderr
+
+
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
+    for words in ([], ["offsets"]):
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"Usage: {' '.join(['laminar-delta', *words])} " in done.stderr
 
 
 @every_command

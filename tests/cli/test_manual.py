@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from laminar_delta.cli.exits import Exit
 from laminar_delta.cli.main import application
 from laminar_delta.cli.manual import SECTIONS, written
 from laminar_delta.cli.registry import COMMANDS
@@ -52,6 +53,16 @@ def test_what_pages_show_can_be_typed(page: str, line: str) -> None:
         inner = command.make_context(name, list(rest), parent=context)
         name, command, rest = command.resolve_command(inner, [*inner._protected_args, *inner.args])
     command.make_context(name, list(rest), parent=context)
+
+
+@pytest.mark.parametrize("line", re.findall(r"`(laminar-delta [^`]+)`", (PAGE.parent / "operations.md").read_text()))
+def test_what_operations_says_to_run_can_be_run_as_it_stands(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setenv("LAMINAR_DELTA_CATALOG", str(place))
+    done = run(*shlex.split(line)[1:])
+    assert done.stderr == ""
+    assert done.returncode in (Exit.OK, Exit.FINDING)
 
 
 def test_the_answers_of_the_page_are_found(run: Run, place: Path) -> None:

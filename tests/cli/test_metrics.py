@@ -85,6 +85,21 @@ def test_damage_is_a_metric_and_a_finding(run: Run, catalog: ld.Catalog, place: 
     assert 'laminar_delta_healed_rows_total{pipeline="orders"} 0' not in run("metrics", "--catalog", place).stdout
 
 
+def test_a_checkpoint_that_a_sink_does_not_have_is_intact_and_no_restart_goes_on_from_it(
+    run: Run, catalog: ld.Catalog, place: Path
+) -> None:
+    resumable = 'laminar_delta_latest_checkpoint_resumable{pipeline="orders"}'
+    assert f"{resumable} 1" in run("metrics", "--catalog", place, "--validate").stdout
+    with catalog.writer(ORDERS) as writer, writer.checkpoint() as cp:
+        cp.sink("warehouse")
+    done = run("metrics", "--catalog", place, "--validate")
+    # Nothing is damaged: nobody has to get up.
+    assert done.returncode == 0
+    assert 'laminar_delta_latest_checkpoint_valid{pipeline="orders"} 1' in done.stdout
+    assert f"{resumable} 0" in done.stdout
+    assert catalog.pipeline(ORDERS).recover(dry_run=True).chosen_id != cp.id
+
+
 @pytest.fixture
 def printed(run: Run, template: Path) -> set[str]:
     text = run("metrics", "--catalog", template, "--validate").stdout

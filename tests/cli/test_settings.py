@@ -18,6 +18,9 @@ def test_the_catalog_is_named_by_file_environment_or_argument(
     nobody = run("ls")
     assert nobody.returncode == 2
     assert "no catalog is named. Give --catalog, set LAMINAR_DELTA_CATALOG" in nobody.stderr
+    Path("conf").mkdir()
+    Path("conf/laminar-delta.toml").write_text(f'catalog = "{place}"\n')
+    assert ORDERS in run("ls").stdout
     Path("laminar-delta.toml").write_text(f'catalog = "{place}"\n[retention]\nkeep_last = 1\n')
     assert ORDERS in run("ls").stdout
     assert "would go" in run("prune", ORDERS).stdout

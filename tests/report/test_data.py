@@ -60,6 +60,15 @@ def test_storage_tells_what_is_live_pinned_and_to_be_given_back(catalog: ld.Cata
     assert [row["derived"] for row in data["forked"].checkpoints] == ["fork", "edit"]
 
 
+def test_state_that_is_inline_in_manifests_is_told_like_any_other(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    with catalog.writer("small") as writer, writer.checkpoint() as cp:
+        cp.state("agg", b"s" * 10_000)
+    (data,) = gather(catalog).pipelines
+    assert data.summary()["bytes"] == 10_000
+    assert [row["state_bytes"] for row in data.checkpoints] == [10_000]
+
+
 def test_a_save_took_from_its_attempt_to_its_commit(catalog: ld.Catalog) -> None:
     committed = {
         entry.attempt_id: entry.timestamp_ms

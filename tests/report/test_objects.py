@@ -41,7 +41,7 @@ def test_everything_is_shown_and_nothing_is_markup(catalog: ld.Catalog, name: st
     assert name in shown(pipeline)
     assert name in shown(pipeline.recover(dry_run=True))
     assert f"Checkpoint {last}" in shown(pipeline.get(last))
-    assert "is valid" in shown(pipeline.validate(last))
+    assert "is intact" in shown(pipeline.validate(last))
     assert "the newest" in shown(pipeline.prune(ld.RetentionPolicy(keep_last=1), dry_run=True))
     assert name in shown(pipeline.diff(pipeline.list()[0].checkpoint_id, last))
 

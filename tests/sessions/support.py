@@ -1,9 +1,11 @@
 """What the tests of sessions share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import laminar_delta as ld
+from laminar_delta.catalog.buffer import Buffer
+from laminar_delta.catalog.positions import compare_and_set, read_positions
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.model import SourceCheckpoint
@@ -32,3 +34,16 @@ def raw(catalog: ld.Catalog, pipeline: str) -> dict[tuple[str, str], dict[str, A
 def commits(catalog: ld.Catalog) -> int:
     """How many versions the table has."""
     return catalog.engine.version(SOURCE_CHECKPOINTS.name)
+
+
+def commit_as_statement(
+    catalog: ld.Catalog, pipeline: str, session_id: str, metadata: Mapping[str, object] | None = None
+) -> int:
+    """Commits as SQL does: without a fence, and saying of itself what its author had it say. The version it made."""
+    now = read_positions(catalog.reading, pipeline)
+    buffer = Buffer()
+    buffer.stage("kafka", now.ordinal + 1, None)
+    rows, merge = buffer.rows(now, session_id, "notebook"), compare_and_set(pipeline, now.generation, now.ordinal)
+    made = catalog.engine.merge(SOURCE_CHECKPOINTS.name, rows, merge, metadata=metadata).version
+    assert made is not None
+    return made

@@ -9,14 +9,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
-from laminar_delta.engine.settle import FenceRefused
+from laminar_delta.engine.answer import HistoryEntry
+from laminar_delta.engine.request import Fence
+from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused
 from laminar_delta.errors import CommitUnknownError, FencedError, SessionStateError, StorageError
-from tests.sessions.support import Opener, StoreOpener, at
+from tests.sessions.support import Opener, StoreOpener, at, commit_as_statement
 from tests.support.faults import failing_merges, unanswered_merges, unheard_merges
 from tests.support.session_races import Done, State, assert_serial, race, watch
 
@@ -59,7 +63,7 @@ def test_two_processes_come_out_as_if_one_after_the_other(tmp_path: Path) -> Non
         "pipeline": "orders",
         "generation": store.take_generation(),
         "threads": THREADS // 2,
-        "rounds": 4,
+        "rounds": ROUNDS,
     }
     processes = [
         subprocess.Popen(
@@ -74,19 +78,28 @@ def test_two_processes_come_out_as_if_one_after_the_other(tmp_path: Path) -> Non
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch, store, stop)
-        answers = _run_together(processes)
-        stop.set()
+        try:
+            answers = _run_together(processes)
+        finally:
+            stop.set()
         seen = watching.result()
     done = [Done(**one) for answer in answers for one in answer]
-    assert len(done) == THREADS * 4
+    assert [len(answer) for answer in answers] == [THREADS // 2 * ROUNDS] * 2
+    # In each round all of both processes began before any committed: all but one were told, and came through by another try.
+    assert sum(one.lost == 0 for one in done) == ROUNDS
     assert_serial(store, done, seen)
 
 
 def _run_together(processes: list[subprocess.Popen[str]]) -> list[list[dict[str, Any]]]:
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    """Lets them go on when both are ready: all have begun, or all have committed, twice in each round."""
+    for _ in range(2 * ROUNDS):
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
     answers = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     return [json.loads(answer) for answer in answers]
@@ -149,6 +162,109 @@ def test_a_commit_that_arrives_late_is_committed_once(open_again: Opener, pipeli
         assert arrive().version is None
     assert store.read_checkpoint("kafka") == at(3)
     assert len(store.history()) == 3
+
+
+def test_a_commit_is_found_however_much_others_committed_since(
+    open_again: Opener, open_store: StoreOpener, pipeline: str
+) -> None:
+    """The table is shared by all pipelines: what others commit is no reason to commit a session twice."""
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    token = store.session().token
+
+    def task() -> Session:
+        session = open_store(generation=token.generation).session(token)
+        session.stage("files", 1)
+        return session
+
+    task().commit()
+    unheard = store.session()
+    unheard.stage("kafka", 2)
+    with unheard_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(CommitUnknownError):
+        unheard.commit()
+    made = store.history()[0].version
+    with store.session() as later:
+        later.stage("kafka", 3)
+        later.stage("files", 3)
+    for number in range(1, HISTORY_WINDOW + 5):
+        catalog.engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(f"others than {pipeline}", number))
+    found = unheard.retry()
+    assert (found.replayed, found.version) == (True, made)
+    assert task().commit().replayed
+    assert store.read_all_checkpoints() == {"kafka": at(3), "files": at(3)}
+    assert len(store.history()) == 3
+
+
+def test_a_task_that_lost_finds_what_its_repetition_committed(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    token = store.session().token
+    store.stage_checkpoint("files", 1)
+    first, second = (open_store(generation=token.generation).session(token) for _ in range(2))
+    for session in (first, second):
+        session.stage("kafka", 1)
+        with pytest.raises(ld.ConflictError):
+            session.commit()
+    assert not second.retry().replayed
+    store.stage_checkpoint("kafka", 2)
+    assert first.retry().replayed
+    assert store.read_checkpoint("kafka") == at(2)
+    assert len(store.history()) == 3
+
+
+def test_a_commit_that_arrives_while_it_is_looked_for_is_committed_once(open_again: Opener, pipeline: str) -> None:
+    catalog = open_again()
+    engine = catalog.engine
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    session = store.session()
+    session.stage("kafka", 1)
+    with unanswered_merges(engine, SOURCE_CHECKPOINTS.name) as late, pytest.raises(CommitUnknownError):
+        session.commit()
+    look = engine.history
+
+    def arriving(table: str, **arguments: Any) -> list[HistoryEntry]:
+        told = look(table, **arguments)
+        while late:
+            assert late.pop()().version is not None
+        return told
+
+    with patch.object(engine, "history", arriving):
+        assert session.retry().replayed
+    assert len(store.history()) == 1
+
+
+def test_a_commit_that_said_nothing_about_itself_is_found_in_the_version_it_made(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
+) -> None:
+    token = store.session().token
+
+    other = open_store(generation=token.generation).session()
+    other.stage("files", 1)
+    versions = [commit_as_statement(catalog, pipeline, name) for name in ("one", token.session_id, "two")]
+    store.stage_checkpoint("kafka", 4)
+    repeated = open_store(generation=token.generation).session(token)
+    repeated.stage("kafka", 2)
+    found = repeated.commit()
+    assert (found.replayed, found.version) == (True, versions[1])
+    # A session that is none of them is told that it lost, and goes on from there.
+    with pytest.raises(ld.ConflictError, match="commit 4 came first"):
+        other.commit()
+    other.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(4), "files": at(1)}
+
+
+def test_a_session_is_not_committed_when_nobody_can_tell_any_more_whether_it_was(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
+) -> None:
+    session = open_store(generation=store.take_generation()).session()
+    session.stage("kafka", 9)
+    for name in ("one", "two"):
+        commit_as_statement(catalog, pipeline, name)
+    catalog.engine.vacuum(SOURCE_CHECKPOINTS.name, older_than_hours=0, dry_run=False)
+    for go_on in (session.commit, session.retry):
+        with pytest.raises(CommitUnknownError, match="who made commit 1 of generation 1"):
+            go_on()
+    assert store.read_all_checkpoints() == {"kafka": at(2)}
 
 
 def test_storage_that_fails_leaves_the_session_as_it_was(open_again: Opener, pipeline: str) -> None:

@@ -9,7 +9,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.tables import SESSION_STEPS, SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError
-from tests.sessions.support import StoreOpener, at, commits
+from tests.sessions.support import StoreOpener, at, commit_as_statement, commits
 
 
 def test_a_table_is_staged_as_its_rows_say(store: ld.SourceCheckpointStore) -> None:
@@ -194,10 +194,49 @@ def test_history_tells_session_sources_and_owner(
             many.stage(f"source {number}", number)
     open_store(owner="successor").clear_checkpoints()
     cleared, second, first = store.history()
-    assert (first.session_id, first.owner, first.generation) == (few.id, "job", 1)
+    assert (first.session_id, first.owner, first.generation, first.ordinal) == (few.id, "job", 1, 1)
     assert (first.sources, first.names, first.cleared) == (2, ("files", "kafka"), False)
     assert (second.session_id, second.sources, second.names) == (many.id, 21, None)
     assert (cleared.owner, cleared.generation, cleared.cleared) == ("successor", 2, True)
     entry = catalog.engine.history(SOURCE_CHECKPOINTS.name, limit=1)[0]
     assert entry.operation == "MERGE"
     assert entry.metadata["operation"] == "session"
+
+
+def test_history_takes_what_statements_say_of_themselves_for_what_it_is(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
+) -> None:
+    token = store.session().token
+    label = {"operation": "session", "pipeline": pipeline}
+    odd = {"generation": "7", "ordinal": [], "owner": 7, "sources": True, "names": "kafka", "cleared": "no"}
+    statements: list[dict[str, object]] = [
+        {
+            **label,
+            "session": "whole",
+            "generation": 1,
+            "ordinal": 1,
+            "owner": "notebook",
+            "sources": 1,
+            "names": ["kafka"],
+        },
+        {**label, "session": "short"},
+        {**label, "session": "odd", **odd},
+        {**label, "session": 5},
+        {**label},
+        {"pipeline": [], "session": {}},
+    ]
+    for said in statements:
+        commit_as_statement(catalog, pipeline, str(said.get("session")), said)
+    odd_one, short, whole = store.history()
+    assert (whole.session_id, whole.generation, whole.ordinal, whole.owner) == ("whole", 1, 1, "notebook")
+    assert (whole.sources, whole.names, whole.cleared) == (1, ("kafka",), False)
+    for record, name in ((short, "short"), (odd_one, "odd")):
+        assert (record.session_id, record.names, record.cleared) == (name, None, False)
+        assert (record.generation, record.ordinal, record.owner, record.sources) == (None, None, None, None)
+    # And nobody who looks for a commit is misled.
+    late = open_store(generation=token.generation).session(token)
+    late.stage("files", 1)
+    with pytest.raises(ConflictError, match="commit 6 came first"):
+        late.commit()
+    late.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(6), "files": at(1)}

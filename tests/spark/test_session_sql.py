@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
 
 import laminar_delta as ld
+from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.session_sql import session_sql
 from laminar_delta.engine.spark.settings import SPEED
-from laminar_delta.errors import FencedError, NotFoundError
+from laminar_delta.errors import FencedError, InvalidInputError, NotFoundError
 from laminar_delta.stores import SourceCheckpointStore
-from tests.sessions.support import at, raw
+from tests.sessions.support import at, commits, raw
 from tests.support.catalogs import ready_made
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +48,16 @@ STEPS: list[list[dict[str, Any]]] = [
         {"kind": "clear"},
         {"kind": "result", "source": "q", "sequence": 2},
     ],
+    # What is not of a step's kind counts for nothing.
+    [
+        {"kind": "source", "source": "kafka", "sequence": 2, "config_hash": 2**64 - 2},
+        {"kind": "result", "source": "q", "sequence": 3, "position": b"of nothing", "config_hash": 2**64 - 3},
+        {"kind": "config", "source": "named", "sequence": 9, "position": b"of nothing", "config_hash": 6},
+        {"kind": "config", "source": "named", "sequence": 8, "config_hash": 7},
+    ],
+    [{"kind": "source", "source": "kafka", "sequence": 3, "config_hash": 8}],
     [{"kind": "clear"}, {"kind": "config", "config_hash": 0}, {"kind": "config", "config_hash": 5}],
+    [{"kind": "clear", "source": "cleared", "sequence": 4, "position": b"of nothing", "config_hash": 9}],
 ]
 
 
@@ -86,8 +97,21 @@ class Notebook:
     def commit(self) -> tuple[int, str]:
         """How many rows the commit touched, and what became of it."""
         (counts,) = self.run("session_commit")
-        (outcome,) = self.run("session_outcome")
-        return counts["num_affected_rows"], outcome["outcome"]
+        return counts["num_affected_rows"], self.outcome()
+
+    def outcome(self) -> str:
+        """What became of the session, as the statement tells it."""
+        (told,) = self.run("session_outcome")
+        return str(told["outcome"])
+
+    def token(self) -> SessionToken:
+        """The session as Python knows it."""
+        names = ("pipeline", "session", "generation", "ordinal", "owner")
+        (row,) = self._spark.sql("SELECT " + ", ".join(f"laminar_{name}" for name in names)).collect()
+        pipeline, session_id, generation, ordinal, owner = row
+        return SessionToken(
+            pipeline=pipeline, session_id=session_id, generation=generation, ordinal=ordinal, owner=owner
+        )
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +165,7 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     store = SourceCheckpointStore(catalog, "shared")
     notebook.set(pipeline="shared", generation=store.take_generation(), owner="notebook")
     notebook.run("session_begin")
-    assert notebook.commit() == (0, "lost")
+    assert notebook.commit() == (0, "open")
     notebook.stage([{"kind": "source", "source": "kafka", "sequence": 1, "position": b"by sql"}])
     waiting = store.session()
     waiting.stage("files", 1)
@@ -173,6 +197,132 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     with pytest.raises(FencedError):
         store.session()
     assert successor.read_all_checkpoints() == {"kafka": at(2), "files": at(2)}
+
+
+def test_what_became_of_a_statement_is_told_also_when_others_committed_since(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    store = SourceCheckpointStore(catalog, "asked later")
+    notebook.set(pipeline="asked later", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    assert notebook.outcome() == "open"
+    notebook.stage([{"kind": "source", "source": "kafka", "sequence": 1}])
+    assert notebook.commit() == (2, "committed")
+    store.stage_checkpoint("files", 1)
+    assert notebook.outcome() == "committed"
+    # Written over: no row is left that could tell, and nobody is advised to commit again.
+    store.stage_checkpoint("kafka", 2)
+    assert notebook.outcome() == "unknown"
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "kafka", "sequence": 3}])
+    store.stage_checkpoint("files", 2)
+    assert notebook.commit() == (0, "lost")
+    store.stage_checkpoint("files", 3)
+    assert notebook.outcome() == "unknown"
+
+
+def test_a_statement_says_in_the_log_whose_it_is_as_a_session_does(catalog: ld.Catalog, notebook: Notebook) -> None:
+    store = SourceCheckpointStore(catalog, "labelled")
+    owner = 'note`book; "é"'
+    notebook.set(pipeline="labelled", generation=store.take_generation(), owner=owner)
+    notebook.run("session_begin")
+    token = notebook.token()
+    notebook.stage([{"kind": "source", "source": name, "sequence": 1} for name in ("kafka", "files", "kafka")])
+    notebook.stage([{"kind": "clear"}, {"kind": "result", "source": "q", "sequence": 1}])
+    notebook.run("session_label")
+    assert notebook.commit() == (4, "committed")
+    notebook.run("session_unlabel")
+    with store.session() as same:
+        same.clear()
+        same.stage("kafka", 2)
+        same.stage("files", 2)
+    by_python, by_sql = store.history()
+    assert (by_sql.session_id, by_sql.owner, by_sql.ordinal) == (token.session_id, owner, 1)
+    assert (by_python.session_id, by_python.ordinal) == (same.id, 2)
+    for name in ("generation", "sources", "names", "cleared"):
+        assert getattr(by_sql, name) == getattr(by_python, name), name
+    said, says = (entry.metadata for entry in catalog.engine.history("source_checkpoints", limit=2))
+    assert set(said) - set(says) <= {"commit", "fences"}
+    assert set(says) <= set(said)
+    # So it is found, although no row of it is left.
+    repeated = SourceCheckpointStore(catalog, "labelled", generation=token.generation).session(token)
+    repeated.stage("kafka", 1)
+    assert repeated.commit().replayed
+    # One that is kept out leaves nothing that says it was committed.
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "kafka", "sequence": 9}])
+    store.stage_checkpoint("kafka", 3)
+    notebook.run("session_label")
+    assert notebook.commit() == (0, "lost")
+    notebook.run("session_unlabel")
+    assert len(store.history()) == 3
+    assert notebook.token().session_id not in {record.session_id for record in store.history()}
+
+
+TASKS = 4
+"""Of a Spark job that stages."""
+
+
+def _by_tasks(spark: "SparkSession") -> "DataFrame":
+    """Five steps from each task, for a source named after the task that made them."""
+    of_task = sf.concat(sf.lit("task "), sf.spark_partition_id())
+    position = sf.col("id").cast("string").cast("binary")
+    return spark.range(0, 5 * TASKS, 1, TASKS).select(
+        sf.lit("source").alias("kind"),
+        of_task.alias("source"),
+        sf.col("id").alias("sequence"),
+        position.alias("position"),
+    )
+
+
+BY_TASKS = {f"task {task}": at(5 * task + 4, str(5 * task + 4).encode()) for task in range(TASKS)}
+"""What these come to."""
+
+
+def test_tasks_of_a_spark_job_stage_rows_and_one_merge_commits_them(
+    spark: "SparkSession", catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    store = SourceCheckpointStore(catalog, "by tasks")
+    notebook.set(pipeline="by tasks", generation=store.take_generation(), owner="job")
+    notebook.run("session_begin")
+    token = notebook.token()
+    staged = _by_tasks(spark).select(
+        sf.lit(token.pipeline).alias("pipeline"),
+        sf.lit(token.session_id).alias("session_id"),
+        sf.lit(token.generation).cast("bigint").alias("generation"),
+        "*",
+        sf.lit(None).cast("decimal(20,0)").alias("config_hash"),
+        sf.current_timestamp().alias("staged_at"),
+        sf.lit("job").alias("staged_by"),
+    )
+    for _ in range(2):  # as a stage that is repeated does
+        staged.write.format("delta").mode("append").saveAsTable("session_statements.session_steps")
+    there = spark.read.table("session_statements.session_steps").where(sf.col("session_id") == token.session_id)
+    files = [row[0] for row in there.select("_metadata.file_path").collect()]
+    assert (len(files), len(set(files))) == (2 * 5 * TASKS, 2 * TASKS), "each task wrote its own"
+    assert store.read_all_checkpoints() == {}
+    before = commits(catalog)
+    assert notebook.commit() == (TASKS + 1, "committed")
+    assert commits(catalog) == before + 1
+    assert store.read_all_checkpoints() == BY_TASKS
+
+
+def test_a_session_takes_steps_as_a_spark_dataframe(spark: "SparkSession", catalog: ld.Catalog) -> None:
+    store = SourceCheckpointStore(catalog, "by frames")
+    token = store.session().token
+    assert store.stage_steps(token, _by_tasks(spark)) == 5 * TASKS
+    assert store.read_all_checkpoints() == {}
+    before = commits(catalog)
+    with SourceCheckpointStore(catalog, "by frames", generation=token.generation).session(token) as session:
+        assert session.take_steps() == 5 * TASKS
+    assert store.read_all_checkpoints() == BY_TASKS
+    with store.session() as session:
+        session.clear()
+        assert session.stage_table(_by_tasks(spark).where("source <> 'task 0'")) == 5 * (TASKS - 1)
+    assert store.read_all_checkpoints() == {name: found for name, found in BY_TASKS.items() if name != "task 0"}
+    assert commits(catalog) == before + 2
+    with pytest.raises(InvalidInputError, match="no column 'offset'"):
+        store.stage_steps(token, _by_tasks(spark).withColumnRenamed("sequence", "offset"))
 
 
 @pytest.mark.soak

@@ -9,6 +9,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
+from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.errors import InvalidInputError, StorageError
 from tests.support.catalogs import ready_made
@@ -22,6 +23,7 @@ BLOCK = 1024
 POLICY = StatePolicy(block_bytes=BLOCK, chunk_bytes=8 * BLOCK, part_bytes=32 * BLOCK)
 STATES = {("agg", partition): random.Random(partition).randbytes(40 * BLOCK + partition) for partition in range(4)}
 STATES["empty", 0] = b""
+STATES["join", 1] = b"the other half"
 SCHEMA = "operator string, partition int, payload binary"
 
 
@@ -44,16 +46,24 @@ def test_executors_write_what_changed_and_read_it_back(
         first.source("kafka", {"0": "1"})
         first.state_frame(_frame(spark, STATES))
         first.state("small", b"inline")
+        # Small, and the frame has another partition of the operator.
+        first.state("join", b"one half")
     orders = catalog.pipeline("orders")
-    assert _loaded(orders.state(first.id).frame(spark)) == {**STATES, ("small", 0): b"inline"}
+    assert _loaded(orders.state(first.id).frame(spark)) == {
+        **STATES,
+        ("small", 0): b"inline",
+        ("join", 0): b"one half",
+    }
     assert {key: orders.state(first.id).read(*key) for key in STATES} == STATES
     assert orders.validate(first.id).valid
     changed = dict(STATES)
     state = bytearray(changed["agg", 2])
     state[5 * BLOCK] ^= 1
     changed["agg", 2] = bytes(state)
-    with writer.checkpoint() as second:
+    told: list[StateProgress] = []
+    with writer.checkpoint(tell=told.append) as second:
         second.state_frame(_frame(spark, changed))
+    assert {(said.operator, said.partition): said.done for said in told} == {key: len(changed[key]) for key in changed}
     stored = catalog.engine.read(OPERATOR_DELTAS.name, columns=["raw_length", "chunk"]).to_pylist()
     assert [row["raw_length"] for row in stored if row["chunk"] >= 0] == [BLOCK]
     assert _loaded(orders.state(second.id).frame(spark)) == changed
@@ -79,10 +89,18 @@ def test_a_frame_that_is_none_leaves_nothing_visible(spark: "SparkSession", tmp_
     twice = _frame(spark, STATES).union(_frame(spark, {("agg", 1): b"again"}))
     null = spark.createDataFrame([("agg", 0, None)], SCHEMA)
     other = _frame(spark, STATES).withColumnRenamed("payload", "data")
+    beside = spark.createDataFrame([("agg", 0, b"one"), ("agg", 0, b"other")], SCHEMA).coalesce(1)
+    pieces = spark.createDataFrame([("agg", 0, b"piece", n) for n in (0, 1, 3)], f"{SCHEMA}, sequence long")
     for wrong, words in (
         (twice, "more than once"),
         (null, "no operator, partition or payload"),
         (other, "other columns"),
+        (beside, "more than once"),
+        (pieces, "pieces of partition 0 of operator 'agg' are missing"),
+        (
+            pieces.selectExpr("operator", "partition", "payload", "CAST(sequence AS STRING) AS sequence"),
+            "other columns",
+        ),
     ):
         with pytest.raises(InvalidInputError, match=words), writer.checkpoint() as cp:
             cp.state_frame(wrong)

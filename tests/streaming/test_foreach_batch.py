@@ -1,5 +1,6 @@
 """One checkpoint per micro-batch, each batch once in each sink: on real queries, ended at every point of a batch."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written
-from tests.support.streams import PIPELINE, FileFrameSink, Stream, quick
+from tests.support.streams import PIPELINE, FileFrameSink, ForgetfulFrameSink, Stream, quick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,8 +117,26 @@ def test_of_two_tables_the_one_that_has_the_batch_recognises_it(stream: Stream) 
         stream.assert_each_once(name)
 
 
-def test_a_sink_that_fails_keeps_the_others_from_showing_the_batch_alone(stream: Stream) -> None:
-    files = FileFrameSink(stream.home / "files")
+def test_a_sink_that_does_not_recognise_a_batch_shows_it_when_the_tables_have_it(stream: Stream) -> None:
+    """Given first, and ended between the two commits: whoever came first has the batch, only the table may get it again."""
+
+    def sinks() -> "list[FrameSink]":
+        return [ForgetfulFrameSink(stream.home / "files"), stream.sink()]
+
+    stream.add(1)
+    stream.crash((Step.COMMIT, When.AFTER), sinks())
+    (again,) = stream.run(sinks())
+    assert again.delivery is REWRITTEN
+    assert again.sinks == {"out": Written.FOUND, "files": Written.WRITTEN}
+    stream.assert_each_once()
+    assert sorted(map(int, ForgetfulFrameSink(stream.home / "files").output())) == list(range(stream.made))
+
+
+@pytest.mark.parametrize("kind", [FileFrameSink, ForgetfulFrameSink])
+def test_a_sink_that_fails_keeps_the_others_from_showing_the_batch_alone(
+    stream: Stream, kind: type[FileFrameSink | ForgetfulFrameSink]
+) -> None:
+    files = kind(stream.home / "files")
 
     def broken(frame: "DataFrame", batch: "Batch") -> "dict[str, DataFrame]":
         return {"out": frame.selectExpr("id", "CAST(raise_error('no such luck') AS STRING) AS x"), "files": frame}
@@ -126,7 +145,7 @@ def test_a_sink_that_fails_keeps_the_others_from_showing_the_batch_alone(stream:
     with pytest.raises(StreamingQueryException, match="no such luck"):
         stream.run([stream.sink(), files], broken)
     assert files.output() == []
-    (mended,) = stream.run([stream.sink(), FileFrameSink(stream.home / "files")])
+    (mended,) = stream.run([stream.sink(), kind(stream.home / "files")])
     assert (mended.batch_id, mended.delivery) == (0, REWRITTEN)
     stream.assert_each_once()
     assert sorted(map(int, files.output())) == list(range(stream.made))
@@ -177,6 +196,56 @@ def test_a_query_and_a_pipeline_that_stand_apart_are_not_brought_together_by_gue
     stream.add(1)
     with pytest.raises(StreamingQueryException, match=r"is at batch 3, .* would leave out batches"):
         stream.run()
+
+
+@pytest.mark.parametrize("point", [(BatchStep.DELIVER, When.AFTER), (Step.COMMIT, When.AFTER)], ids=str)
+def test_a_batch_that_was_planned_anew_is_not_taken_for_the_one_there_is(stream: Stream, point: Point) -> None:
+    """By its number it would pass for delivered, or be skipped by the table that has it, and its records would be lost."""
+    sinks = [stream.sink(), stream.sink("second")]
+    stream.add(1)
+    stream.crash(point, sinks)
+    _forget_batches(stream, 0)
+    next((stream.home / "in").glob("*.json")).unlink()
+    stream.add(1)
+    with pytest.raises(StreamingQueryException, match=r"batch 0 of query .* was planned anew"):
+        stream.run(sinks)
+    assert stream.output() == [0, 1, 2]
+
+
+def test_a_batch_that_was_delivered_is_run_for_what_spark_learns_from_it(stream: Stream) -> None:
+    stream.add(1)
+    stream.crash((BatchStep.DELIVER, When.AFTER), [stream.sink()])
+    again = stream.start(stream.wrapped([stream.sink()]))
+    again.awaitTermination()
+    assert [result.delivery for result in stream.results] == [DELIVERED]
+    assert [progress["numInputRows"] for progress in again.recentProgress] == [stream.made]
+    stream.assert_each_once()
+
+
+def test_another_query_at_the_next_batch_is_no_restored_one(stream: Stream) -> None:
+    stream.add(2)
+    stream.run()
+    note = stream.checkpoint / "metadata"
+    note.write_text(json.dumps({"id": str(uuid4())}))
+    (stream.checkpoint / ".metadata.crc").unlink(missing_ok=True)
+    stream.add(1)
+    with pytest.raises(StreamingQueryException, match="is at batch 2, and pipeline 'orders' stands"):
+        stream.run()
+
+
+def test_a_table_sink_belongs_to_one_pipeline_and_a_table_to_one_sink(stream: Stream, tmp_path: Path) -> None:
+    other = Stream(tmp_path / "other", stream.spark, stream.catalog, pipeline="returns")
+    shared = stream.sink()
+    for one in (stream, other):
+        one.add(1)
+    stream.run([shared])
+    with pytest.raises(StreamingQueryException, match="is that of pipeline 'orders', and was given to 'returns' too"):
+        other.run([shared])
+    stream.add(1)
+    stream.run([shared])
+    stream.assert_each_once()
+    with pytest.raises(ld.InvalidInputError, match="are for table"):
+        stream.wrapped([stream.sink(), DeltaSink(f"{stream.home}/out/", name="again")])
 
 
 def test_queries_of_one_driver_do_not_disturb_each_other(stream: Stream, tmp_path: Path) -> None:

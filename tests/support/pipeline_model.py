@@ -58,7 +58,12 @@ class PipelineModel:
         self.generation += 1
         self.released = False
         self.fence = (self.generation, 0)
-        burned = [staged.number for staged in self.staged if staged.content.sources]
+        # A derived one uses state that is there already.
+        burned = [
+            staged.number
+            for staged in self.staged
+            if staged.content.sources or (staged.content.states and not staged.derived)
+        ]
         highest = max([*self.checkpoints, *burned], default=0)
         return WriterModel(generation=self.generation, highest=highest, next_id=highest + 1)
 
@@ -143,6 +148,7 @@ class PipelineModel:
 
     def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
         writer.turn += 1
+        writer.next_id = max(writer.next_id, number + 1)
         staged = Staged(number=number, epoch=number, generation=writer.generation, content=content, turn=writer.turn)
         self.staged.append(staged)
         return staged

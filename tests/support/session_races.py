@@ -2,7 +2,8 @@
 
     python -m tests.support.session_races '{"location": …, "pipeline": …, "generation": 1, "threads": 4, …}'
 
-A process of its own that races, and prints what its threads did as JSON.
+A process of its own that races, and prints what its threads did as JSON. Whenever all its threads have begun, and whenever all
+have committed, it says so in a line and waits for one: so all threads of all processes begin before any of them commits.
 """
 
 import json
@@ -32,16 +33,13 @@ class Done:
     """How often it was told that another came first."""
 
 
-def race(
-    store: ld.SourceCheckpointStore, name: str, rounds: int, together: threading.Barrier | None = None
-) -> list[Done]:
+def race(store: ld.SourceCheckpointStore, name: str, rounds: int, together: threading.Barrier) -> list[Done]:
     """One racer: by turns it adds to what it read, or writes without looking; now and then it clears."""
     done: list[Done] = []
     for turn in range(rounds):
         looks = (turn + len(name)) % 2 == 0
         session, read, wrote, cleared = _begin(store, name, turn, looks)
-        if together is not None:
-            together.wait()  # all have begun: exactly one of them can commit as it is
+        together.wait()  # all have begun: exactly one of them can commit as it is
         lost = 0
         while True:
             try:
@@ -56,8 +54,7 @@ def race(
                 continue
             done.append(Done(session.id, read, wrote, cleared, lost))
             break
-        if together is not None:
-            together.wait()
+        together.wait()
     return done
 
 
@@ -107,11 +104,17 @@ def main(argument: str) -> None:
     order: dict[str, Any] = json.loads(argument)
     catalog = ld.open_catalog(order["location"])
     store = ld.SourceCheckpointStore(catalog, order["pipeline"], generation=order["generation"])
-    sys.stdin.readline()
+    together = threading.Barrier(order["threads"], action=_wait_for_the_others)
     names = [f"{order['name']} {number}" + "x" * number for number in range(order["threads"])]
     with ThreadPoolExecutor(order["threads"]) as pool:
-        found = pool.map(lambda name: race(store, name, order["rounds"]), names)
+        found = pool.map(lambda name: race(store, name, order["rounds"], together), names)
         print(json.dumps([asdict(one) for done in found for one in done]))  # noqa: T201  # that is how it answers
+
+
+def _wait_for_the_others() -> None:
+    print("ready", flush=True)  # noqa: T201  # that is how it tells
+    if not sys.stdin.readline():
+        raise EOFError("nobody waits for this race any more")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import laminar_delta as ld
 from laminar_delta import streaming
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.streaming import Batch, BatchResult, BatchStep, DeltaSink
-from tests.support.delivery import FileSink
+from tests.support.delivery import FileSink, ForgetfulSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,14 @@ FIRST_FILE_AT = 1_700_000_000
 
 class FileFrameSink(FileSink):
     """A sink of files that outlives its process: the other kind a query can have."""
+
+    def write(self, frame: DataFrame) -> None:  # type: ignore[override]
+        for row in frame.collect():
+            super().write(str(row["id"]))
+
+
+class ForgetfulFrameSink(ForgetfulSink):
+    """A sink that can neither be asked again nor recognise a batch: of these a pipeline may have one."""
 
     def write(self, frame: DataFrame) -> None:  # type: ignore[override]
         for row in frame.collect():

@@ -47,8 +47,13 @@ def test_arguments_beat_the_environment_which_beats_the_file() -> None:
 
 def test_the_file_is_named_or_lies_here() -> None:
     assert load_settings(environment={}) == Settings()
+    Path("conf").mkdir()
+    Path("conf/laminar-delta.toml").write_text('catalog = "in conf"\nengine = "spark"')
+    assert load_settings(environment={}).sources["catalog"] == "conf/laminar-delta.toml"
+    assert load_settings(environment={}).catalog == "in conf"
     Path("laminar-delta.toml").write_text('catalog = "here"')
-    assert load_settings(environment={}).catalog == "here"
+    # One file is read, not two put together.
+    assert (load_settings(environment={}).catalog, load_settings(environment={}).engine) == ("here", None)
     path = _file('catalog = "named"')
     assert load_settings(environment={"LAMINAR_DELTA_CONFIG": str(path)}).catalog == "named"
     with pytest.raises(NotFoundError, match=r"nowhere\.toml"):
@@ -84,6 +89,8 @@ def test_an_unknown_variable_is_refused_with_the_nearest() -> None:
         ("engine", "duck"),
         ("retention.keep_last", "many"),
         ("retention.keep_last", True),
+        ("retention.keep_last", -3),
+        ("maintenance.compact_after", "-1"),
         ("retention.keep_for", "a while"),
         ("retention.keep_for", 7),
         ("maintenance.vacuum", "perhaps"),

@@ -4,11 +4,16 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from deltalake.transaction import AddAction
 
+import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY
+from laminar_delta.catalog.state.streaming import put_together
+from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
+from laminar_delta.distributed.cutting import Order, cut_rows
 from laminar_delta.distributed.saving import check_there, stage_frame
 from laminar_delta.engine import open_engine
 from laminar_delta.errors import InvalidInputError, StorageError
@@ -40,3 +45,73 @@ def test_files_that_the_driver_does_not_see_whole_are_not_committed(tmp_path: Pa
     with pytest.raises(StorageError, match=r"part\.parquet, which the driver does not see") as caught:
         check_there(tmp_path, [_added("there.parquet", 10), _added("part.parquet", 10)])
     assert (caught.value.expected, caught.value.found) == (10, size)
+
+
+WHOLE = ("operator", "partition", "payload")
+IN_PIECES = ("operator", "partition", "sequence", "payload")
+
+
+def _states(names: tuple[str, ...], *batches: list[tuple[object, ...]]) -> dict[tuple[str, int], bytes]:
+    """What a task makes of its batches of a frame."""
+    order = Order(attempt=ATTEMPT, policy=DEFAULT_POLICY, upon={}, table=OPERATOR_SNAPSHOTS.name, location="")
+    kinds: dict[str, pa.DataType] = {
+        "operator": pa.string(),
+        "partition": pa.int32(),
+        "sequence": pa.int64(),
+        "payload": pa.binary(),
+    }
+    schema = pa.schema({name: kinds[name] for name in names})
+    given = (
+        pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=schema)
+        for rows in batches
+    )
+    made = list(cut_rows(order, given))
+    chunks = [row for row, layout in made if layout is None]
+    return {
+        (layout.operator, layout.partition): put_together(
+            layout,
+            [row for row in chunks if (row["operator"], row["partition"]) == (layout.operator, layout.partition)],
+        )
+        for _, layout in made
+        if layout is not None
+    }
+
+
+def test_a_task_makes_one_state_of_a_row_or_of_pieces_in_order() -> None:
+    assert _states(WHOLE, [("a", 0, b"x"), ("a", 1, b"y")], [("b", 0, b"")]) == {
+        ("a", 0): b"x",
+        ("a", 1): b"y",
+        ("b", 0): b"",
+    }
+    # Numbered from anywhere, also across batches.
+    assert _states(IN_PIECES, [("a", 0, 1, b"x")], [("a", 0, 2, b"y"), ("a", 1, 0, b"z")]) == {
+        ("a", 0): b"xy",
+        ("a", 1): b"z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "words"),
+    [
+        (WHOLE, [("a", 0, b"x"), ("a", 0, b"y")], "partition 0 of operator 'a' comes more than once"),
+        (IN_PIECES, [("a", 0, 1, b"x"), ("a", 0, 1, b"y")], "partition 0 of operator 'a' comes more than once"),
+        (IN_PIECES, [("a", 0, 1, b"x"), ("a", 0, 3, b"y")], "pieces of partition 0 of operator 'a' are missing"),
+        (IN_PIECES, [("a", 0, None, b"x"), ("a", 0, 1, b"y")], "no sequence"),
+        (WHOLE, [("a", None, b"x")], "no operator, partition or payload"),
+    ],
+)
+def test_rows_that_do_not_make_one_state_are_refused(
+    names: tuple[str, ...], rows: list[tuple[object, ...]], words: str
+) -> None:
+    for batches in ([rows], [[row] for row in rows]):
+        with pytest.raises(InvalidInputError, match=words):
+            _states(names, *batches)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_pieces_of_nothing_are_refused(size: int) -> None:
+    catalog = ld.open_catalog("pieces", engine="memory", store={})
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("agg", b"x")
+    with pytest.raises(InvalidInputError, match="piece_bytes is too small"):
+        catalog.pipeline("orders").state(cp.id).frame(None, piece_bytes=size)

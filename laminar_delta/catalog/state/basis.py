@@ -62,7 +62,8 @@ class Basis:
             row = find_row(self._reading, self._pipeline, checkpoint_id)
             if row is None or row["state_pipeline"] not in (None, self._pipeline):
                 return {}
-            found = CheckpointState(self._reading, row).layouts()
+            state = CheckpointState(self._reading, row)
+            found = [state.resting(layout) for layout in state.layouts()]
         except LaminarDeltaError as error:
             # A delta is a saving of space, never a need: without it the state is stored whole.
             log_event(

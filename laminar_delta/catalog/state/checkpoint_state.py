@@ -15,9 +15,10 @@ from laminar_delta.catalog.checkpoints import child_rows, saved_children
 from laminar_delta.catalog.healing import as_saved
 from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.state.applying import apply_delta
+from laminar_delta.catalog.state.chunks import checksum_over
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
-from laminar_delta.catalog.state.progress import StateProgress, TellProgress
-from laminar_delta.catalog.state.streaming import stream
+from laminar_delta.catalog.state.progress import TellProgress, told
+from laminar_delta.catalog.state.streaming import PieceFile, stream
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, LaminarDeltaError, NotFoundError, StorageError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _PAYLOADS = pa.schema(dict[str, pa.DataType](operator=pa.string(), partition=pa.int64(), payload=pa.large_binary()))
 _LOG = logging.getLogger(__name__)
-_TELL_EVERY = 1 << 20
 _LAYOUT_COLUMNS = [
     "checkpoint_id",
     "operator",
@@ -68,7 +68,7 @@ class CheckpointState:
 
     def open(self, operator: str, partition: int = 0, *, tell: TellProgress | None = None) -> io.BufferedReader:
         """The state of one operator partition as a file to read from its beginning to its end, in bounded memory."""
-        return io.BufferedReader(_Pieces(self.pieces(operator, partition, tell=tell)), buffer_size=1 << 16)
+        return io.BufferedReader(PieceFile(self.pieces(operator, partition, tell=tell)), buffer_size=1 << 16)
 
     def pieces(
         self, operator: str, partition: int = 0, *, tell: TellProgress | None = None
@@ -84,7 +84,7 @@ class CheckpointState:
                 raise
             return self._as_saved(damage).pieces(operator, partition, tell=tell)
         pieces = self._healing(layout) if self.heal else self._pieces(layout)
-        return pieces if tell is None else _told(pieces, layout, tell)
+        return pieces if tell is None else told(pieces, layout, tell)
 
     def _layout(self, operator: str, partition: int) -> Layout:
         found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
@@ -162,9 +162,14 @@ class CheckpointState:
             )
         return [found[origin.checkpoint_id, origin.attempt_id] for origin in layout.upon]
 
+    def resting(self, layout: Layout) -> Layout:
+        """A layout that knows all it needs: also what stores the layouts it stands upon. Raises like `line`."""
+        stores = (store for base in self.line(layout) for store in base.stores)
+        return replace(layout, beneath=tuple(dict.fromkeys(stores)))
+
     def verify(self) -> None:
-        """Reads everything, keeping nothing. Raises `CorruptionError` at the first byte that is not as saved."""
-        for layout in self.layouts():
+        """Reads everything as it is now, keeping nothing. Raises `CorruptionError` where something is not as saved."""
+        for layout in replace(self, heal=False).layouts():
             self.verify_one(layout)
 
     def verify_one(self, layout: Layout, take: Callable[[memoryview], None] = lambda _: None) -> None:
@@ -203,7 +208,35 @@ class CheckpointState:
         return str(self.row["state_pipeline"] or self.row["pipeline"])
 
     def layouts(self, where: Predicate | None = None) -> list[Layout]:
-        """What the state of each operator partition is made of, except for what is inline."""
+        """What the state of each operator partition is made of, except for what is inline; or of some of them.
+
+        Raises:
+            CorruptionError: All were asked for, and some are lost: nobody is to take the rest for all there is.
+        """
+        return self.whole()[1] if where is None else self.present(where)
+
+    def whole(self) -> tuple[CheckpointState, list[Layout]]:
+        """All layouts, and the state they were read from: this one or, where some are lost and it heals, as it was saved."""
+        try:
+            found = self.present()
+            self._check_all_there(found)
+        except (CorruptionError, StorageError) as damage:
+            if not self.heal:
+                raise
+            saved = self._as_saved(damage)
+            return saved, saved.layouts()
+        return self, found
+
+    def _check_all_there(self, found: list[Layout]) -> None:
+        checksums = {(layout.operator, layout.partition): layout.checksum for layout in found}
+        if len(checksums) == len(found) and checksum_over(checksums) == self.row["state_checksum"]:
+            return
+        # A checksum that came with the manifest is of other things: then the rows are counted and compared.
+        for table in STATE_TABLES:
+            saved_children(self.reading, self.row, table)
+
+    def present(self, where: Predicate | None = None) -> list[Layout]:
+        """The layouts that are there now, all of them or not: for who counts the rows anyway."""
         only = col("chunk").eq(LAYOUT_CHUNK)
         chosen = only if where is None else only & where
         prefix = "" if self.row["state_attempt_id"] is None else "state_"
@@ -220,35 +253,3 @@ class CheckpointState:
     def inline(self) -> dict[str, bytes]:
         """State that travels in the manifest row, by operator."""
         return {entry["operator"]: entry["state"] for entry in self.row["operators"] if entry["state"] is not None}
-
-
-def _told(pieces: Iterator[bytes | memoryview], layout: Layout, tell: TellProgress) -> Iterator[bytes | memoryview]:
-    done = told = 0
-    for piece in pieces:
-        yield piece
-        done += len(piece)
-        if done - told >= _TELL_EVERY or done == layout.length:
-            told = done
-            tell(StateProgress(layout.operator, layout.partition, done, layout.length))
-
-
-class _Pieces(io.RawIOBase):
-    """Pieces as a raw file."""
-
-    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._rest:
-            following = next(self._pieces, None)
-            if following is None:
-                return 0
-            self._rest = memoryview(following)
-        taken = min(len(buffer), len(self._rest))
-        buffer[:taken] = self._rest[:taken]
-        self._rest = self._rest[taken:]
-        return taken

@@ -28,7 +28,7 @@ from laminar_delta.codec import (
     verify,
     xxh3_hex,
 )
-from laminar_delta.errors import CorruptionError
+from laminar_delta.errors import CorruptionError, FormatError
 
 if TYPE_CHECKING:
     from laminar_delta.codec import Block, StateSource
@@ -129,7 +129,7 @@ def _around(data: bytes) -> pa.Array[Any]:
 
 def names_of(row: Row) -> list[bytes]:
     """The names of the blocks in a chunk, in order."""
-    names = row["names"]
+    names = row["names"] or b""
     return [names[at : at + NAME_BYTES] for at in range(0, len(names), NAME_BYTES)]
 
 
@@ -140,9 +140,17 @@ def raw_of(row: Row) -> memoryview:
         f"in checkpoint {row['checkpoint_id']}"
     )
     details = {name: row[name] for name in ("operator", "partition", "checkpoint_id", "chunk")}
+    wrong = [name for name in ("raw_length", "xxh3", "names", "data") if row[name] is None]
+    if wrong or row["raw_length"] < 0:
+        raise CorruptionError(
+            f"{where} is not whole: {', '.join(wrong) or 'raw_length'} cannot be",
+            expected="a length, a checksum, names and data",
+            found={name: row[name] for name in ("raw_length", "xxh3")},
+            details=details,
+        )
     try:
         raw = decompress_recycling(row["data"], row["raw_length"])
-    except CorruptionError as error:
+    except (CorruptionError, FormatError) as error:
         raise CorruptionError(
             f"{where} does not decompress: {error.message}",
             expected=row["raw_length"],

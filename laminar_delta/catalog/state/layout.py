@@ -60,6 +60,8 @@ class Layout:
     """For an application delta: the function that applies it."""
     upon: tuple[Origin, ...] = ()
     """For an application delta: the layouts it stands upon, the full state first."""
+    beneath: tuple[Store, ...] = ()
+    """For an application delta: what stores those. Their own rows say it and not this one's; see `CheckpointState.resting`."""
 
     @property
     def blocks(self) -> int:
@@ -72,9 +74,14 @@ class Layout:
         return sum(store.raw_bytes for store in self.stores)
 
     @property
+    def origins(self) -> tuple[Origin, ...]:
+        """All that must be there for it to be read, as far as it is known."""
+        return (*self.stores, *self.upon, *self.beneath)
+
+    @property
     def needs(self) -> set[int]:
         """The checkpoints that must be there for it to be read, its own among them when it stores something."""
-        return {found.checkpoint_id for found in (*self.stores, *self.upon)}
+        return {found.checkpoint_id for found in self.origins}
 
     @property
     def reaches(self) -> set[int]:
@@ -131,7 +138,8 @@ class Layout:
             f"layout of operator {row['operator']!r} partition {row['partition']} in checkpoint {row['checkpoint_id']}"
         )
         details = {name: row[name] for name in ("operator", "partition", "checkpoint_id")}
-        if (row["raw_length"] and not row["names"]) or row["stores"] is None or row["checksum"] is None:
+        needed = [row[name] for name in ("raw_length", "xxh3", "names", "block_bytes", "checksum", "stores")]
+        if None in needed or (row["raw_length"] and not row["names"]):
             raise CorruptionError(f"{subject} is not whole", found=row["raw_length"], details=details)
         found = cls(
             operator=row["operator"],

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.state.layout import Layout
+
+_TELL_EVERY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +26,14 @@ class StateProgress:
 
 TellProgress = Callable[[StateProgress], None]
 """Is told about every megabyte or so. What it raises ends the save or the load."""
+
+
+def told(pieces: Iterator[bytes | memoryview], layout: Layout, tell: TellProgress) -> Iterator[bytes | memoryview]:
+    """Pieces of a state as they come, and how far it is told as they go."""
+    done = last = 0
+    for piece in pieces:
+        yield piece
+        done += len(piece)
+        if done - last >= _TELL_EVERY or done == layout.length:
+            last = done
+            tell(StateProgress(layout.operator, layout.partition, done, layout.length))

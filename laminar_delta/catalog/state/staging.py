@@ -79,21 +79,22 @@ def stage_state(
     tell: TellProgress | None = None,
 ) -> StagedState:
     """Stages the state of one attempt, upon the layouts of a checkpoint before, if there are any."""
-    return stage_all_state(engine, [(attempt, states, upon or {})], policy=policy, tell=tell)[0]
+    return stage_all_state(engine, [(attempt, states, upon or {}, policy)], tell=tell)[0]
 
 
 def stage_all_state(
     engine: Engine,
-    saves: Sequence[tuple[Attempt, States, Layouts]],
+    saves: Sequence[tuple[Attempt, States, Layouts, StatePolicy]],
     *,
-    policy: StatePolicy,
     tell: TellProgress | None = None,
 ) -> list[StagedState]:
-    """The same for several attempts in shared commits; the answer in their order."""
+    """The same for several attempts in shared commits, each by its own policy; the answer in their order."""
     layouts: list[dict[Key, Layout]] = []
-    attempts = [attempt for attempt, _, _ in saves]
-    with Packer() as packer, StateAppender(engine, attempts, policy.part_bytes) as appender:
-        for attempt, states, upon in saves:
+    attempts = [attempt for attempt, _, _, _ in saves]
+    # The parts are shared, so the smallest: it is what bounds memory.
+    part_bytes = min((policy.part_bytes for _, _, _, policy in saves), default=DEFAULT_POLICY.part_bytes)
+    with Packer() as packer, StateAppender(engine, attempts, part_bytes) as appender:
+        for attempt, states, upon, policy in saves:
             found: dict[Key, Layout] = {}
             for (operator, partition), source in states.items():
                 cutting = Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
@@ -107,7 +108,7 @@ def stage_all_state(
         parts = appender.finish()
     return [
         staged_state(engine, attempt, parts[attempt.attempt_id], found)
-        for (attempt, _, _), found in zip(saves, layouts, strict=True)
+        for attempt, found in zip(attempts, layouts, strict=True)
     ]
 
 
@@ -123,7 +124,7 @@ def staged_state(engine: Engine, attempt: Attempt, parts: Sequence[Part], layout
 
 def _reached(engine: Engine, own: Sequence[Part], layouts: Layouts) -> list[Part]:
     """Tables that only checkpoints before have rows in: healing has to know which version still had them."""
-    used = {found.table for layout in layouts.values() for found in (*layout.stores, *layout.upon)}
+    used = {found.table for layout in layouts.values() for found in layout.origins}
     used -= {part.table for part in own}
     return [Part(table=table, part_id="", version=engine.version(table), rows=0, digest="") for table in sorted(used)]
 
@@ -154,12 +155,14 @@ class Cutting:
         self._policy = policy
         self._applied = source if isinstance(source, AppliedDelta) else None
         self._origins = () if self._applied is None else _origins(upon, operator, partition, policy)
+        self._beneath = () if self._applied is None or upon is None else (*upon.beneath, *upon.stores)
         self._source = source.data if isinstance(source, AppliedDelta) else source
         is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
         self._upon = upon if is_worth_it else None
         is_delta = self._upon is not None or self._applied is not None
         self.table = table or (OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name)
         self.done = 0
+        self._uses_before = False
         self.layout: Layout | None = None
         """Known when the rows have come to their end: with the last of them."""
 
@@ -189,6 +192,7 @@ class Cutting:
             stores=self._stores(stored),
             apply=None if self._applied is None else self._applied.apply,
             upon=self._origins,
+            beneath=self._beneath,
             origin=Origin(
                 table=self.table, checkpoint_id=self._attempt.checkpoint_id, attempt_id=self._attempt.attempt_id
             ),
@@ -197,13 +201,17 @@ class Cutting:
 
     def _chunks(self, cutter: BlockCutter, names: bytearray) -> Iterator[tuple[tuple[int, list[Block]], bool]]:
         """The blocks that are not known yet, numbered by chunk and whether it is full; the names of all in `names`."""
-        known: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+        before: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+        known: set[bytes] = set()
         per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
         fresh: list[Block] = []
         number = 0
         for block in cutter:
             names += block.name
             self.done += len(block.data)
+            if block.name in before:
+                self._uses_before = True
+                continue
             if block.name in known:
                 continue
             known.add(block.name)
@@ -215,7 +223,8 @@ class Cutting:
             yield (number, fresh), False
 
     def _stores(self, stored: int) -> tuple[Store, ...]:
-        before = () if self._upon is None else self._upon.stores
+        # A stream that turned out to be wholly another is stored upon nothing, and what was before is not kept for it.
+        before = self._upon.stores if self._upon is not None and self._uses_before else ()
         if not stored:
             return before
         own = Store(

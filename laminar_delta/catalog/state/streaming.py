@@ -6,6 +6,7 @@ its chunks are unpacked and verified beside being read.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
@@ -212,3 +213,27 @@ def _where(pipeline: str, layout: Layout, table: str, numbers: list[int], places
         for number in numbers
     ]
     return own & reduce(or_, chosen)
+
+
+class PieceFile(io.RawIOBase):
+    """Pieces as a raw file."""
+
+    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fills some of a buffer; 0 at the end."""
+        while not self._rest:
+            following = next(self._pieces, None)
+            if following is None:
+                return 0
+            self._rest = memoryview(following)
+        taken = min(len(buffer), len(self._rest))
+        buffer[:taken] = self._rest[:taken]
+        self._rest = self._rest[taken:]
+        return taken

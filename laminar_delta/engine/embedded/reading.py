@@ -67,6 +67,13 @@ class EmbeddedReader(EmbeddedTables):
             for entry in entries
         ]
 
+    def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:
+        """See `Engine.fences`."""
+        handle = self._open(table)
+        with reading(table):
+            found = {name: handle.transaction_version(name) for name in application_ids}
+        return {name: int(version) for name, version in found.items() if version is not None}
+
     def sizes(self, table: str) -> list[PartitionSize]:
         """See `Engine.sizes`."""
         handle = self._open(table)

@@ -1,7 +1,7 @@
 """Reading a local table's log as files: which entry is the newest, whether it is whole, what it added.
 
-After a power loss the newest entry can be empty or cut off. Both engines open a table with an empty newest entry silently
-without that commit and without its fence, so it is looked at before every use and reported, never read past.
+After a power loss the newest entries can be empty, and the newest cut off. Both engines open a table with an empty entry
+silently without that commit and what came after, so they are looked at before every use and reported, never read past.
 """
 
 from __future__ import annotations
@@ -41,18 +41,31 @@ def entry_path(table: Path, version: int) -> Path:
 
 
 def check_newest_entry(table: Path) -> int | None:
-    """Makes sure the newest log entry is whole.
+    """Makes sure the newest log entry is whole, and none that is still needed is empty.
+
+    One look at the directory: entries that a log checkpoint covers are not read any more, and the others are not opened here.
 
     Returns:
-        Its version; None without a log.
+        The newest version; None without a log.
 
     Raises:
-        StorageError: Code `log-damaged`: the entry is empty, cut off, or not a log entry.
+        StorageError: Code `log-damaged`: the newest entry is empty, cut off, or not a log entry; or another one is empty.
     """
-    version = newest_entry(table)
-    if version is not None:
-        actions_of(table, version)
-    return version
+    try:
+        with os.scandir(table / LOG_DIRECTORY) as found:
+            files = list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    entries = {version: file for file in files if (version := _version_of(file.name)) is not None}
+    if not entries:
+        return None
+    covered = max((_checkpointed(file.name) for file in files), default=-1)
+    for version in sorted(version for version in entries if version >= covered):
+        if _is_empty(entries[version]):
+            raise _damaged(entry_path(table, version), "is empty")
+    newest = max(entries)
+    actions_of(table, newest)
+    return newest
 
 
 def check_all_entries(table: Path) -> None:
@@ -86,6 +99,21 @@ def added_files(table: Path, version: int) -> list[Path]:
 def _version_of(name: str) -> int | None:
     stem, dot, suffix = name.partition(".")
     return int(stem) if dot and suffix == "json" and len(stem) == 20 and stem.isdecimal() else None
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.stat().st_size == 0
+    except FileNotFoundError:
+        # Cleaned away since the look at the directory: a newer log checkpoint covers it.
+        return False
+
+
+def _checkpointed(name: str) -> int:
+    """The version whose log checkpoint a file is, whole or in parts; -1 for any other."""
+    stem, _, suffix = name.partition(".")
+    is_one = suffix.startswith("checkpoint.") and len(stem) == 20 and stem.isdecimal()
+    return int(stem) if is_one else -1
 
 
 def _damaged(path: Path, what: str) -> StorageError:

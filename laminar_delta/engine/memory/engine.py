@@ -169,6 +169,11 @@ class MemoryEngine(Engine):
         versions = self._table(table).versions
         return [versions[number].entry for number in sorted(versions, reverse=True)[:limit]]
 
+    def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:
+        """See `Engine.fences`."""
+        standing = self._table(table).newest.fences
+        return {name: standing[name] for name in application_ids if name in standing}
+
     def sizes(self, table: str) -> list[PartitionSize]:
         """See `Engine.sizes`. A fragment counts as a file of each partition it has rows of."""
         found = self._table(table)

@@ -95,6 +95,13 @@ class SparkReader(SparkTables):
             for entry in entries
         ]
 
+    def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:
+        """See `Engine.fences`."""
+        self._newest(table)
+        directory = self._places.directory(table)
+        found = {} if directory is None else files.standing_fences(directory, application_ids)
+        return {name: version for name, version in found.items() if version is not None}
+
     def sizes(self, table: str) -> list[PartitionSize]:
         """See `Engine.sizes`."""
         self._newest(table)

@@ -41,14 +41,19 @@ class LocalFiles:
         assert engine.version(LINES.name) == version
         engine.append(LINES.name, line("p", 1))
 
-    @pytest.mark.parametrize("damage", ["empty", "cut off", "noise"])
-    def test_a_damaged_newest_log_entry_is_reported_and_never_read_past(
-        self, harness: LocalHarness, damage: str
+    @pytest.mark.parametrize(
+        ("damage", "back"),
+        [("empty", 0), ("cut off", 0), ("noise", 0), ("empty", 1), ("empty", 2)],
+        ids=["empty", "cut off", "noise", "empty, one newer", "empty, two newer"],
+    )
+    def test_a_damaged_log_entry_is_reported_and_never_read_past(
+        self, harness: LocalHarness, damage: str, back: int
     ) -> None:
         engine = harness.open()
         engine.create(LINES)
-        engine.append(LINES.name, line("p", 1), fences=[Fence("a", 5)])
-        path = entry_path(harness.root / LINES.name, engine.version(LINES.name))
+        for number in range(1, back + 2):
+            engine.append(LINES.name, line("p", number), fences=[Fence("a", 4 + number)])
+        path = entry_path(harness.root / LINES.name, engine.version(LINES.name) - back)
         whole = path.read_bytes()
         path.write_bytes({"empty": b"", "cut off": whole[: len(whole) // 2], "noise": os.urandom(100)}[damage])
         other = harness.open()
@@ -63,4 +68,4 @@ class LocalFiles:
             assert caught.value.code is ErrorCode.LOG_DAMAGED
             assert str(path) in str(caught.value)
         path.write_bytes(whole)
-        assert harness.open().read(LINES.name).column("id").to_pylist() == [1]
+        assert set(harness.open().read(LINES.name).column("id").to_pylist()) == set(range(1, back + 2))

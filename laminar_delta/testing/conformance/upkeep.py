@@ -25,6 +25,7 @@ def _ids(engine: Engine) -> list[int]:
 def _assert_fence_stands(engine: Engine, at: int, next_id: int) -> None:
     with pytest.raises(FencedError):
         engine.append(LINES.name, line("zombie", -1, "z"), fences=[Fence(APP, at)], key={"attempt": "z"})
+    assert engine.fences(LINES.name, [APP, "nobody"]) == {APP: at}
     engine.append(LINES.name, line("p", next_id), fences=[Fence(APP, at + 1)])
 
 

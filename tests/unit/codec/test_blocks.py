@@ -30,6 +30,25 @@ class ShortReads:
         return piece[:size]
 
 
+class ShortReadsInto(ShortReads):
+    """The same, into room that the reader brings."""
+
+    def readinto(self, room: memoryview, /) -> int:
+        piece = self.read(len(room))
+        room[: len(piece)] = piece
+        return len(piece)
+
+
+class NothingYet(io.RawIOBase):
+    """A file that does not wait for what is to come."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: object, /) -> None:
+        return None
+
+
 def sliced(data: bytes, size: int) -> list[Block]:
     cuts = [data[at : at + size] for at in range(0, len(data), size)]
     return [Block(index=index, name=block_name(cut), data=cut) for index, cut in enumerate(cuts)]
@@ -49,6 +68,7 @@ def test_cutting_equals_slicing_whatever_the_pieces(pieces: list[bytes], size: i
         [memoryview(bytearray(piece)) for piece in pieces],
         io.BytesIO(data),
         ShortReads(pieces),
+        ShortReadsInto(pieces),
     ):
         cutter = BlockCutter(source, block_bytes=size)
         assert list(cutter) == expected
@@ -144,6 +164,19 @@ def test_source_that_is_not_bytes_is_refused_at_once(source: object) -> None:
 def test_piece_that_is_not_bytes_is_refused_when_it_comes(source: object) -> None:
     with pytest.raises(InvalidInputError):
         list(BlockCutter(source))  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_file_that_has_nothing_yet_is_not_taken_for_one_at_its_end() -> None:
+    with pytest.raises(InvalidInputError, match="nothing to read yet"):
+        list(BlockCutter(NothingYet()))
+
+
+def test_a_block_of_a_file_that_comes_in_crumbs_keeps_nothing_but_full_pieces() -> None:
+    data = bytes(range(256)) * 8192
+    crumbs = [data[at : at + 1000] for at in range(0, len(data), 1000)]
+    blocks = list(BlockCutter(ShortReadsInto(crumbs)))
+    assert b"".join(block.data for block in blocks) == data
+    assert len({id(block.span.whole) for block in blocks if block.span is not None}) == 2
 
 
 @pytest.mark.parametrize("size", [0, -1])

@@ -47,7 +47,7 @@ def prefixed(length: int, block: bytes) -> bytes:
 def test_round_trip_of_both_forms(data: bytes) -> None:
     assert decompress_block(compress_block(data), len(data)) == data
     assert decompress_prefixed(compress_prefixed(data)) == data
-    assert compress_prefixed(data) == prefixed(len(data), compress_block(data))
+    assert compress_prefixed(data) == prefixed(len(data), bytes(compress_block(data)))
 
 
 @settings(deadline=None)

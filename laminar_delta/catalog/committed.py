@@ -1,0 +1,145 @@
+"""Which checkpoints of a pipeline were ever committed, as `manifests`, its log and the other tables tell.
+
+The log tells of each commit for as long as it is kept. What is older has a row, or had one in the version before a commit that
+took it out. Where files are damaged, rows are read around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.attempt import births
+from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.losses import entries_within, taken_rows
+from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.salvage import Salvaged, salvage
+from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.catalog.traces import certain_ids, staged_ids
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, StorageError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+
+
+@dataclass(slots=True)
+class LogTold:
+    """What the log of `manifests` tells of a pipeline's checkpoints."""
+
+    births: dict[int, int] = field(default_factory=dict)
+    """By checkpoint the version that committed it."""
+    taken: dict[int, tuple[int, Row]] = field(default_factory=dict)
+    """By checkpoint its row from before a commit that may have taken it out, and the version it was found in."""
+    attempts: set[object] = field(default_factory=set)
+    unread: list[str] = field(default_factory=list)
+    """Where rows may have been taken out and nobody can look any more, in words."""
+    since_ms: int = 0
+    """From when on the log is kept; 0 for all of it."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ids(self) -> set[int]:
+        """All of them."""
+        return {*self.births, *self.taken}
+
+
+def told_by_log(reading: Reading, pipeline: str) -> LogTold:
+    """What the log tells, as far as it reaches."""
+    told = LogTold()
+    entries = entries_within(reading, MANIFESTS)
+    for entry in entries:
+        for born in births(entry):
+            if born.get("pipeline") == pipeline and isinstance(number := born["checkpoint"], int):
+                told.births[number] = entry.version
+                told.attempts.add(born["attempt"])
+    if entries and entries[-1].version > 0:
+        told.since_ms = entries[-1].timestamp_ms
+        told.notes.append(f"the log of manifests reaches back to version {entries[-1].version} only")
+
+    def read(before: Reading) -> list[Row]:
+        try:
+            return before.rows(MANIFESTS, where=col("pipeline").eq(pipeline))
+        except (StorageError, CorruptionError) as error:
+            raise_unless_damage(error)
+            rows = salvaged_rows(before, pipeline, set(told.births)).rows
+            if not rows:
+                raise
+            told.unread.append(f"an earlier version of manifests can be read in part only: {error.message}")
+            return rows
+
+    taken = taken_rows(reading, MANIFESTS, entries, read)
+    for version, row in taken.rows:
+        if is_intact(row):
+            told.taken.setdefault(row["checkpoint_id"], (version, row))
+            told.attempts.add(row["attempt_id"])
+    told.unread.extend(taken.unread)
+    told.notes.extend(told.unread)
+    return told
+
+
+def known_elsewhere(reading: Reading, pipeline: str, told: LogTold, known: set[int]) -> set[int]:
+    """Checkpoints that other tables tell of, beside those that have a row or that the log knows: never a fresh start.
+
+    Where nothing at all is known of a pipeline, children from before the log was kept count as well: that they are of attempts
+    that never committed could only be told by what is gone.
+    """
+    found = certain_ids(reading, pipeline)
+    if not known:
+        found |= staged_ids(reading, pipeline, before_ms=None if told.unread else told.since_ms)
+    return found - known
+
+
+def salvaged_rows(reading: Reading, pipeline: str, known: set[int]) -> Salvaged:
+    """What can be read of a damaged table; the other tables know ids that its log does not tell of any more."""
+    # As they are now, whatever version of manifests is read: children stay as long as their checkpoint.
+    known = known | certain_ids(reading, pipeline) | staged_ids(reading, pipeline)
+    return salvage(reading, MANIFESTS, pipeline, known)
+
+
+def is_intact(row: Row) -> bool:
+    """Whether a manifest row is the one that was committed."""
+    return bool(row_digest(row, without=["content_digest"]) == row["content_digest"])
+
+
+def committed_ids(reading: Reading, pipeline: str) -> set[int]:
+    """The checkpoints that have a row or that the log tells of, also those whose rows are gone or unreadable by now.
+
+    Raises:
+        StorageError: Some rows cannot be read, and there may be others among them than are known.
+    """
+    told = told_by_log(reading, pipeline)
+    try:
+        rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=["checkpoint_id"])
+    except (StorageError, CorruptionError) as error:
+        raise_unless_damage(error)
+        salvaged = salvaged_rows(reading, pipeline, told.ids)
+        if salvaged.beside:
+            raise
+        return {row["checkpoint_id"] for row in salvaged.rows} | set(salvaged.lost) | told.ids
+    return {row["checkpoint_id"] for row in rows} | told.ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedAttempts:
+    """The attempts of a pipeline that became checkpoints."""
+
+    attempts: frozenset[object]
+    """Those that have a manifest row, or had one as far as it can be told."""
+    lost: frozenset[int]
+    """Checkpoints whose attempt cannot be told: of those, any may be it."""
+    all_told: bool
+    """Whether there cannot be others."""
+
+
+def committed_attempts(reading: Reading, pipeline: str) -> CommittedAttempts:
+    """The attempts that were committed: a lost row makes nobody an orphan."""
+    columns = ["checkpoint_id", "attempt_id"]
+    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=columns)
+    told = told_by_log(reading, pipeline)
+    known = {row["checkpoint_id"] for row in rows} | told.ids
+    return CommittedAttempts(
+        attempts=frozenset({row["attempt_id"] for row in rows} | told.attempts),
+        lost=frozenset(known_elsewhere(reading, pipeline, told, known)),
+        all_told=not told.unread,
+    )

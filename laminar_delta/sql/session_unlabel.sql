@@ -1,0 +1,2 @@
+-- Ends what session_label.sql began, whatever became of the commit.
+RESET `spark.databricks.delta.commitInfo.userMetadata`;

@@ -1,0 +1,234 @@
+"""Rows of `manifests` and `retention` that somebody took out, or whose file is gone, after their log entries were cleaned."""
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog import statuses
+from laminar_delta.catalog.attempt import stage_offsets
+from laminar_delta.catalog.decisions import RETIRED, Decision, decide
+from laminar_delta.catalog.maintenance import MaintenancePolicy
+from laminar_delta.catalog.numbers import CheckpointNumbers
+from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
+from laminar_delta.engine.memory import MemoryEngine
+from laminar_delta.engine.predicate import col
+from laminar_delta.engine.request import Fence
+from laminar_delta.errors import ConflictError, CorruptionError, StorageError
+from laminar_delta.testing.scenarios import age_log
+from tests.support.catalogs import QUICK_ENGINES, ready_made
+from tests.support.damage import data_files, overwrite
+
+OF_ORDERS = col("pipeline").eq("orders")
+
+
+@pytest.fixture(params=QUICK_ENGINES)
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
+    return ready_made(request.param, tmp_path / "catalog", request)()
+
+
+def _save(catalog: ld.Catalog, count: int, *, sink: bool = False, pipeline: str = "orders") -> None:
+    with catalog.writer(pipeline, owner="job") as writer:
+        for _ in range(count):
+            with writer.checkpoint() as cp:
+                cp.source("kafka", {"0": str(100 * cp.id)})
+                if sink:
+                    cp.sink("warehouse")
+            if sink:
+                writer.sink_committed(cp.id, "warehouse")
+
+
+def _clean_logs(catalog: ld.Catalog) -> None:
+    """A month goes by, and maintenance cleans the logs."""
+    for spec in TABLES:
+        if isinstance(catalog.engine, MemoryEngine):
+            # Its log has no files to age: what cleaning leaves of it.
+            table = catalog.engine._tables[spec.name]
+            for version in sorted(table.versions)[:-1]:
+                del table.versions[version]
+        else:
+            age_log(Path(catalog.engine.location) / spec.name)
+    catalog.maintain(MaintenancePolicy(vacuum=False))
+    assert catalog.engine.history(MANIFESTS.name)[-1].version > 0
+
+
+def _take_out(catalog: ld.Catalog, how: str) -> None:
+    """What somebody does to the pipeline's manifests, without knowing what they are."""
+    if how == "delete":
+        catalog.engine.delete(MANIFESTS.name, OF_ORDERS)
+    elif how == "update":
+        overwrite(catalog.engine, MANIFESTS, OF_ORDERS, {"pipeline": "elsewhere"})
+    else:
+        before = catalog.engine.version(MANIFESTS.name)
+        catalog.engine.delete(MANIFESTS.name, OF_ORDERS)
+        after = catalog.engine.version(MANIFESTS.name)
+        catalog.engine.restore(MANIFESTS.name, before)
+        catalog.engine.restore(MANIFESTS.name, after)
+
+
+@pytest.mark.parametrize("how", ["delete", "update", "restore"])
+def test_manifests_taken_out_after_their_log_entries_were_cleaned_are_found_in_the_version_before(
+    catalog: ld.Catalog, how: str
+) -> None:
+    _save(catalog, 5)
+    _clean_logs(catalog)
+    _take_out(catalog, how)
+    orders = catalog.pipeline("orders")
+    report = orders.recover(dry_run=True)
+    assert (report.chosen_id, report.examined, report.skipped) == (5, 5, ())
+    assert sorted(healed.checkpoint_id for healed in report.healed) == [1, 2, 3, 4, 5]
+    assert report.manifest is not None
+    assert report.manifest.source_offsets["kafka"].offsets == {"0": "500"}
+    writer = catalog.writer("orders")
+    assert writer.recover().chosen_id == 5
+    assert writer.next_id == 6
+    with pytest.raises(ConflictError, match="is committed"):
+        CheckpointNumbers(writer.reading, "orders").check_new([5])
+    # They are nobody's orphans: what heals them is their children.
+    assert orders.remove_orphans() == ()
+    assert catalog.engine.read(SOURCE_OFFSETS.name, where=OF_ORDERS).num_rows == 5
+    assert orders.recover(dry_run=True).chosen_id == 5
+
+
+def test_what_maintenance_removed_is_not_looked_for(catalog: ld.Catalog) -> None:
+    _save(catalog, 3)
+    orders = catalog.pipeline("orders")
+    orders.prune(ld.RetentionPolicy(keep_last=1))
+    catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
+    _clean_logs(catalog)
+    report = orders.recover(dry_run=True)
+    assert (report.chosen_id, report.examined, report.healed) == (3, 1, ())
+
+
+@pytest.mark.parametrize("traces", ["decision", "status", "children", "old-children"])
+def test_manifests_of_which_no_version_is_left_are_no_fresh_start(catalog: ld.Catalog, traces: str) -> None:
+    _save(catalog, 2, sink=traces == "status")
+    _save(catalog, 1, pipeline="other")
+    orders = catalog.pipeline("orders")
+    if traces == "decision":
+        orders.pin(2, reason="audit")
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS)
+    if traces in ("decision", "status"):
+        catalog.engine.delete(SOURCE_OFFSETS.name, OF_ORDERS)
+    if traces != "children":
+        # So long ago that the log does not tell of the delete either.
+        catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id is None
+    assert not report.is_fresh_start
+    assert {skipped.checkpoint_id for skipped in report.skipped} == ({2} if traces == "decision" else {1, 2})
+    assert all("no version of manifests that can be read has its row" in skipped.reason for skipped in report.skipped)
+    # Who was never there, or began and did not get to a commit, starts afresh all the same.
+    assert catalog.pipeline("new").recover(dry_run=True).is_fresh_start
+    if traces != "children":
+        writer = catalog.writer("new")
+        with writer.attempting(writer.next_id) as attempt:
+            began = writer.checkpoint(checkpoint_id=attempt.checkpoint_id)
+            began.source("kafka", {"0": "lost"})
+            stage_offsets(catalog.engine, attempt, began.manifest())
+        assert catalog.pipeline("new").recover(dry_run=True).is_fresh_start
+    assert catalog.pipeline("other").recover(dry_run=True).chosen_id == 1
+    catalog.writer("orders")
+    orders.remove_orphans()
+    kept = {row["checkpoint_id"] for row in catalog.engine.read(SOURCE_OFFSETS.name, where=OF_ORDERS).to_pylist()}
+    assert kept == ({1, 2} if "children" in traces else set())
+
+
+@pytest.mark.parametrize("damage", ["missing", "rotten"])
+def test_one_damaged_file_of_manifests_does_not_hide_the_others(tmp_path: Path, damage: str) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    _save(catalog, 4)
+    # Without children: no other table knows of it.
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.describe(pipeline_hash=7)
+    _save(catalog, 1)
+    _clean_logs(catalog)
+    orders = catalog.pipeline("orders")
+    for number, file in enumerate(data_files(catalog.engine, MANIFESTS.name), 1):
+        with file.missing() if damage == "missing" else file.rotten(1.0):
+            report = orders.recover(dry_run=True)
+            assert report.chosen_id == (6 if number < 6 else 5)
+            named = MANIFESTS.name if damage == "rotten" else Path(file.name).name
+            assert any("damaged" in note and named in note for note in report.notes), report.notes
+            assert [skipped.checkpoint_id for skipped in report.skipped] == ([6] if number == 6 else [])
+            if number == 5:
+                # Which ids it holds cannot be told, and none is to be given out twice.
+                with pytest.raises(StorageError, match=MANIFESTS.name):
+                    catalog.writer("orders")
+            else:
+                assert catalog.writer("orders").recover().chosen_id == report.chosen_id
+    assert number == 6
+
+
+def _abandon_the_newest(catalog: ld.Catalog) -> None:
+    """Two checkpoints; a writer goes on from the first, because the second was not delivered by then."""
+    writer = catalog.writer("orders", owner="old")
+    for _ in range(2):
+        with writer.checkpoint() as cp:
+            cp.sink("warehouse")
+    writer.sink_committed(1, "warehouse")
+    assert catalog.writer("orders", owner="new").recover().chosen_id == 1
+    catalog.pipeline("orders").pin(1, reason="audit")
+    catalog.pipeline("orders").unpin(1)
+    assert _ordinals(catalog) == [1, 2, 3, 4]
+    # Only now its sink tells: what was passed over is not gone back to.
+    rows = catalog.engine.read(SINK_STATUSES.name).to_pylist()
+    late = {**rows[0], "checkpoint_id": 2, "attempt_id": _attempt(catalog, 2)}
+    late["digest"] = statuses.digest_of(late)
+    catalog.engine.append(SINK_STATUSES.name, pa.Table.from_pylist([late], schema=SINK_STATUSES.schema))
+
+
+def _attempt(catalog: ld.Catalog, number: int) -> str:
+    (row,) = catalog.engine.read(MANIFESTS.name, where=OF_ORDERS & col("checkpoint_id").eq(number)).to_pylist()
+    return str(row["attempt_id"])
+
+
+def _ordinals(catalog: ld.Catalog) -> list[int]:
+    return sorted(row["ordinal"] for row in catalog.engine.read(RETENTION.name, where=OF_ORDERS).to_pylist())
+
+
+@pytest.mark.parametrize("cleaned", [False, True], ids=["log-kept", "log-cleaned"])
+@pytest.mark.parametrize("which", ["all", "first", "last-of-a-batch"])
+def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
+    catalog: ld.Catalog, which: str, cleaned: bool
+) -> None:
+    _abandon_the_newest(catalog)
+    if which == "last-of-a-batch":
+        # Numbers and fence look as if it had never been made: only the log tells.
+        retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (2, 1)]
+        decide(catalog.engine, "orders", lambda _: retired, owner="ops")
+    if cleaned:
+        _clean_logs(catalog)
+    taken = {"all": col("ordinal").ge(1), "first": col("ordinal").eq(2), "last-of-a-batch": col("ordinal").eq(6)}[which]
+    catalog.engine.delete(RETENTION.name, OF_ORDERS & taken)
+    orders = catalog.pipeline("orders")
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == (None if which == "last-of-a-batch" else 1)
+    assert any("taken out of retention" in note for note in report.notes)
+    count = len(_ordinals(catalog)) + {"all": 4, "first": 1, "last-of-a-batch": 1}[which]
+    assert catalog.writer("orders").recover().chosen_id == report.chosen_id
+    assert _ordinals(catalog) == list(range(1, count + 2))
+    assert not any("taken out" in note for note in orders.recover(dry_run=True).notes)
+
+
+def test_decisions_of_which_no_version_is_left_are_an_error_that_names_table_and_pipeline(catalog: ld.Catalog) -> None:
+    _abandon_the_newest(catalog)
+    _save(catalog, 1, pipeline="other")
+    catalog.engine.delete(RETENTION.name, OF_ORDERS)
+    catalog.engine.raise_fence(RETENTION.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    orders = catalog.pipeline("orders")
+    for asked in (
+        lambda: orders.recover(dry_run=True),
+        lambda: orders.pin(1, reason="audit"),
+        lambda: orders.prune(ld.RetentionPolicy(keep_last=1)),
+        lambda: orders.list(),
+    ):
+        with pytest.raises(CorruptionError, match="'orders' are missing from table 'retention'") as refused:
+            asked()
+        assert "Restore the table" in (refused.value.next_step or "")
+    assert catalog.pipeline("other").recover(dry_run=True).chosen_id == 1
+    catalog.pipeline("other").pin(1, reason="audit")

@@ -92,6 +92,9 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
         )
     if any(save.writer.engine is not engine for save in saves):
         raise InvalidInputError("a group commits to one catalog", expected="writers of this catalog", found="others")
+    for save in saves:
+        # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
+        stored_states(save.manifest, save.state or {})
 
 
 def _alone(save: Save) -> Saved | LaminarDeltaError:

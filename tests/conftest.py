@@ -32,6 +32,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         SparkSession.builder.appName("laminar-delta-tests")
         .config("spark.log.level", "OFF")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        # Two cores: a collector with threads of its own takes theirs from the tests.
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC")
     )
     try:
         session = builder.getOrCreate()
@@ -43,3 +45,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             os.environ["SPARK_CONF_DIR"] = before
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delta keeps the last state of each table it met for an hour, and Spark holds every query against all of them.
+
+    A job has the tables of a catalog; a run of tests has those of hundreds, which slow it down and end its heap.
+    """
+    yield
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -11,6 +11,7 @@ from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import MAX_BIGINT, col
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading
@@ -30,8 +31,12 @@ class CheckpointNumbers:
         """What the next checkpoint gets unless it names one."""
 
     def take(self, wanted: int | None) -> int:
-        """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
-        number = self.next if wanted is None else wanted
+        """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id.
+
+        Raises:
+            InvalidInputError: It is beyond what an id can be. Nothing is taken: ids after it would be beyond it too.
+        """
+        number = check_ordering_number("checkpoint_id", self.next if wanted is None else wanted)
         self.next = max(self.next, number + 1)
         return number
 

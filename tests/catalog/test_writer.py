@@ -241,6 +241,24 @@ def test_an_id_is_burned_by_a_save_that_failed(catalog: ld.Catalog) -> None:
     assert writer.next_id == 9
 
 
+def test_an_id_that_is_refused_takes_none_of_the_others_away(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+    for wrong in (2**63, 2**64 - 1):
+        too_large = replace(cp.manifest(), checkpoint_id=wrong)
+        for save in (
+            lambda: writer.save(too_large),  # noqa: B023
+            lambda: writer.checkpoint(checkpoint_id=wrong),  # noqa: B023
+            lambda: save_all(writer, [BulkSave(manifest=too_large)]),  # noqa: B023
+        ):
+            with pytest.raises(InvalidInputError, match="checkpoint_id: expected an integer from 0 to"):
+                save()
+    with writer.checkpoint() as following:
+        following.source("kafka", {"0": "2"})
+    assert following.id == 2
+
+
 def test_an_attempt_commits_its_own_checkpoint_of_its_own_pipeline_only(catalog: ld.Catalog) -> None:
     orders, bills = catalog.writer("orders"), catalog.writer("bills")
     with orders.attempting(1) as attempt:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
+from laminar_delta.catalog.rows import check_numbers
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.staging import stage_all_state
@@ -63,7 +64,8 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
         For each, in the order given, its answer: what `Writer.save` would have returned or raised.
 
     Raises:
-        InvalidInputError: A pipeline comes twice, a writer is of another catalog, or a state comes twice.
+        InvalidInputError: A pipeline comes twice, a writer is of another catalog, a state comes twice, or a number is too
+            large.
         StorageError: Nothing was committed. Where an engine commits them one by one, it is the answer of the one it met.
     """
     _check(engine, saves)
@@ -94,6 +96,7 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
         raise InvalidInputError("a group commits to one catalog", expected="writers of this catalog", found="others")
     for save in saves:
         # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
+        check_numbers(save.manifest)
         stored_states(save.manifest, save.state or {})
 
 
@@ -115,7 +118,8 @@ def _begin(save: Save) -> _Member:
         if stored is not None:
             said = with_state(save.manifest, Measured.of(member.states)) if member.states else save.manifest
             member.answer = writer.committer.same_again(said, stored)
-    except ConflictError as error:
+    except LaminarDeltaError as error:
+        # Whatever keeps one from beginning does not keep the others: a closed writer, a damaged checkpoint of its own.
         member.answer = error
     return member
 

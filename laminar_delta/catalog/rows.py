@@ -77,8 +77,23 @@ def manifest_table(rows: Iterable[tuple[CheckpointManifest, SaveContext]]) -> pa
     return pa.Table.from_pylist([_manifest_row(m, context) for m, context in rows], schema=MANIFESTS.schema)
 
 
+def check_numbers(manifest: CheckpointManifest) -> None:
+    """Raises `InvalidInputError` when a number that identifies or orders is larger than its column holds."""
+    check_ordering_number("checkpoint_id", manifest.checkpoint_id)
+    check_ordering_number("epoch", manifest.epoch)
+    check_ordering_number("timestamp_ms", manifest.timestamp_ms)
+    if manifest.parent_id is not None:
+        check_ordering_number("parent_id", manifest.parent_id)
+    for name, epoch in manifest.sink_epochs.items():
+        check_ordering_number(f"epoch of sink {name!r}", epoch)
+    for kind, checkpoints in ((SOURCE, manifest.source_offsets), (TABLE, manifest.table_offsets)):
+        for name, found in checkpoints.items():
+            check_ordering_number(f"epoch of {kind} {name!r}", found.epoch)
+
+
 def offsets_table(manifest: CheckpointManifest, context: SaveContext) -> pa.Table:
     """The rows of `source_offsets` for one manifest; staging says under which part."""
+    check_numbers(manifest)
     fixed = {
         "pipeline": context.pipeline,
         "checkpoint_id": manifest.checkpoint_id,
@@ -91,7 +106,7 @@ def offsets_table(manifest: CheckpointManifest, context: SaveContext) -> pa.Tabl
             **fixed,
             "kind": kind,
             "name": name,
-            "epoch": check_ordering_number(f"epoch of {kind} {name!r}", found.epoch),
+            "epoch": found.epoch,
             "watermark": manifest.source_watermarks.get(name) if kind == SOURCE else None,
             "offsets": list(found.offsets.items()),
             "metadata": list(found.metadata.items()),
@@ -146,18 +161,19 @@ def manifest_from_rows(row: Row, offsets: Iterable[Row]) -> CheckpointManifest:
 
 
 def _manifest_row(manifest: CheckpointManifest, context: SaveContext) -> Row:
+    check_numbers(manifest)
     sink_names = [*manifest.sink_epochs, *(n for n in manifest.sink_commit_statuses if n not in manifest.sink_epochs)]
     return {
         "pipeline": validate_pipeline_name(context.pipeline),
-        "checkpoint_id": check_ordering_number("checkpoint_id", manifest.checkpoint_id),
-        "epoch": check_ordering_number("epoch", manifest.epoch),
-        "timestamp_ms": check_ordering_number("timestamp_ms", manifest.timestamp_ms),
+        "checkpoint_id": manifest.checkpoint_id,
+        "epoch": manifest.epoch,
+        "timestamp_ms": manifest.timestamp_ms,
         "created_at": created_at(manifest.timestamp_ms),
         "attempt_id": context.attempt_id,
         "generation": check_ordering_number("generation", context.generation),
         "ordinal": context.ordinal,
         "external_id": context.external_id,
-        "parent_id": None if manifest.parent_id is None else check_ordering_number("parent_id", manifest.parent_id),
+        "parent_id": manifest.parent_id,
         "manifest_version": manifest.version,
         "watermark": manifest.watermark,
         "is_incremental": manifest.is_incremental,
@@ -198,11 +214,10 @@ def _lineage(lineage: Lineage | None) -> Row:
 
 
 def _sink(manifest: CheckpointManifest, name: str) -> Row:
-    epoch = manifest.sink_epochs.get(name)
     status = manifest.sink_commit_statuses.get(name)
     return {
         "name": name,
-        "epoch": None if epoch is None else check_ordering_number(f"epoch of sink {name!r}", epoch),
+        "epoch": manifest.sink_epochs.get(name),
         "status": None if status is None else status.kind.value,
         "error": None if status is None else status.message,
     }

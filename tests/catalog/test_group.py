@@ -16,7 +16,7 @@ from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_O
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Stamp
-from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, StorageError
+from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
 from laminar_delta.model.manifest import CheckpointManifest, ConnectorCheckpoint
 from tests.support.catalogs import QUICK_ENGINES, ready_made
 from tests.support.faults import failing_appends, unheard_appends
@@ -166,4 +166,41 @@ def test_where_an_engine_has_one_fence_each_is_told_its_own_whatever_it_is(
     ):
         answers = catalog.save_together(saves)
     assert [type(answer) for answer in answers] == [Saved, StorageError, Saved]
+    assert [len(catalog.pipeline(f"p{number}").list()) for number in range(3)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["many-fences", "one-fence"])
+@pytest.mark.parametrize(
+    "number", ["checkpoint_id", "epoch", "timestamp_ms", "parent_id", "sink_epochs", "source_offsets"]
+)
+def test_a_number_that_is_too_large_refuses_the_group_before_anything_is_begun(
+    number: str, together: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made("memory", tmp_path / "catalog", request)()
+    writers = [catalog.writer(f"p{count}") for count in range(2)]
+    wrong: object = {"sink_epochs": {"warehouse": 2**63}}.get(number, 2**63)
+    if number == "source_offsets":
+        wrong = {"kafka": ConnectorCheckpoint(offsets={"0": "1"}, epoch=2**63)}
+    manifests = [_manifest(1, "0"), replace(_manifest(1, "1"), **{number: wrong})]  # type: ignore[arg-type]
+    before = _versions(catalog)
+    with (
+        patch.object(type(catalog.engine), "many_fences", together),
+        pytest.raises(InvalidInputError, match="expected an integer from 0 to 9223372036854775807"),
+    ):
+        catalog.save_together([Save(writer, manifest) for writer, manifest in zip(writers, manifests, strict=True)])
+    assert _versions(catalog) == before
+    # And nobody's id is taken.
+    assert [writer.next_id for writer in writers] == [1, 1]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["many-fences", "one-fence"])
+def test_who_of_a_group_cannot_begin_is_told_and_the_rest_commit(
+    together: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made("memory", tmp_path / "catalog", request)()
+    saves = [Save(catalog.writer(f"p{number}"), _manifest(1, str(number))) for number in range(3)]
+    saves[1].writer.close()
+    with patch.object(type(catalog.engine), "many_fences", together):
+        answers = catalog.save_together(saves)
+    assert [type(answer) for answer in answers] == [Saved, SessionStateError, Saved]
     assert [len(catalog.pipeline(f"p{number}").list()) for number in range(3)] == [1, 0, 1]

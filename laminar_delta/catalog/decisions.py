@@ -28,12 +28,14 @@ from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Fence
+from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import ConflictError, CorruptionError, FencedError, InvalidInputError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
+    from laminar_delta.engine.answer import HistoryEntry
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Predicate
 
@@ -89,35 +91,83 @@ def standing(reading: Reading, pipeline: str, *, searched: bool = False) -> Stan
     Args:
         reading: Where.
         pipeline: Whose.
-        searched: Whether the log is searched in any case. Otherwise it is when numbers are missing, and the end of the last
-            decisions, which were made as one, can be taken out unnoticed: before anything is chosen or decided, search.
+        searched: Whether the log since the last decisions is searched in any case. Their end, as they were made as one, can be
+            taken out unnoticed: before anything is chosen or decided, search. Where other numbers are missing all of it is.
 
     Raises:
         CorruptionError: A decision is missing or is not the one that was made, and no earlier version of the table has it.
     """
-    # Fence and log before the rows: what is decided in between must not look as if it were missing.
-    reached = 0
-    if RETENTION.name not in reading.versions:
-        reached = reading.engine.fences(RETENTION.name, [_application(pipeline)]).get(_application(pipeline), 0)
-    entries = entries_within(reading, RETENTION) if searched else []
-    reached = max([reached, *fences_told(entries, _application(pipeline))])
-    where = col("pipeline").eq(pipeline)
-    rows = {row["ordinal"]: row for row in _intact_rows(reading, where)}
-    if not searched:
-        return _replayed(rows) if _is_whole(rows, reached) else standing(reading, pipeline, searched=True)
-    taken = taken_rows(reading, RETENTION, entries, lambda before: before.rows(RETENTION, where=where))
-    missing = {row["ordinal"]: row for _, row in taken.rows if row["ordinal"] not in rows and _is_intact(row)}
-    if not _is_whole({**rows, **missing}, reached):
-        absent = sorted({*range(1, max([reached, *rows, *missing]) + 1)} - {*rows, *missing})
+    found = _gathered(reading, pipeline, _since_last if searched else _nothing)
+    if not found.is_whole:
+        found = _gathered(reading, pipeline, lambda *_: entries_within(reading, RETENTION))
+    if not found.is_whole:
         raise CorruptionError(
-            f"decisions {_few(absent)} on checkpoints of pipeline {pipeline!r} are missing from table {RETENTION.name!r}, "
-            + "; ".join(["and no version that can be read has them", *taken.unread]),
-            expected=f"decisions 1 to {max([reached, *rows, *missing])}",
-            found=f"{len(rows)} of them",
+            f"decisions {_few(found.absent)} on checkpoints of pipeline {pipeline!r} are missing from table "
+            f"{RETENTION.name!r}, " + "; ".join(["and no version that can be read has them", *found.unread]),
+            expected=f"decisions 1 to {found.last}",
+            found=f"{len(found.rows)} of them",
             next_step=f"Restore the table {RETENTION.name!r} to a version that has them, or its files from a backup.",
             details={"table": RETENTION.name, "pipeline": pipeline},
         )
-    return replace(_replayed({**rows, **missing}), missing=tuple(missing[number] for number in sorted(missing)))
+    missing = tuple(found.missing[number] for number in sorted(found.missing))
+    return replace(_replayed({**found.rows, **found.missing}), missing=missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The decisions of a pipeline by number, as far as they were found."""
+
+    rows: Mapping[int, Row]
+    """Those in the table."""
+    missing: Mapping[int, Row]
+    """Those only an earlier version has."""
+    reached: int
+    """The first of those made last, by the fence."""
+    unread: list[str]
+    """Where others may have been and nobody can look any more, in words."""
+
+    @property
+    def is_whole(self) -> bool:
+        return _is_whole({**self.rows, **self.missing}, self.reached)
+
+    @property
+    def last(self) -> int:
+        return max([self.reached, *self.rows, *self.missing])
+
+    @property
+    def absent(self) -> list[int]:
+        return sorted({*range(1, self.last + 1)} - {*self.rows, *self.missing})
+
+
+def _gathered(reading: Reading, pipeline: str, log: Callable[[Reading, str], Sequence[HistoryEntry]]) -> _Gathered:
+    where = col("pipeline").eq(pipeline)
+    application = _application(pipeline)
+    # Fence and log before the rows: what is decided in between must not look as if it were missing.
+    standing_at = {} if RETENTION.name in reading.versions else reading.engine.fences(RETENTION.name, [application])
+    entries = log(reading, pipeline)
+    reached = max([standing_at.get(application, 0), *fences_told(entries, application)])
+    rows = {row["ordinal"]: row for row in _intact_rows(reading, where)}
+    taken = taken_rows(reading, RETENTION, entries, lambda before: before.rows(RETENTION, where=where))
+    missing = {row["ordinal"]: row for _, row in taken.rows if row["ordinal"] not in rows and _is_intact(row)}
+    return _Gathered(rows, missing, reached, taken.unread)
+
+
+def _nothing(reading: Reading, pipeline: str) -> list[HistoryEntry]:  # noqa: ARG001  # the fence alone is asked
+    return []
+
+
+def _since_last(reading: Reading, pipeline: str) -> list[HistoryEntry]:
+    """The commits from a pipeline's last decisions on, newest first; all that are known where it has none.
+
+    Only they can have taken away the end of those. What was taken before, whoever made them has seen and written again.
+    """
+    entries: list[HistoryEntry] = []
+    for limit in (HISTORY_WINDOW, None):
+        entries = entries_within(reading, RETENTION, limit=limit)
+        for place, entry in enumerate(entries, 1):
+            if fences_told([entry], _application(pipeline)):
+                return entries[:place]
+    return entries
 
 
 def standings(reading: Reading) -> dict[str, Standing]:

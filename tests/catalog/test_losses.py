@@ -7,15 +7,17 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog import statuses
+from laminar_delta.catalog import decisions, statuses
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.decisions import RETIRED, Decision, decide
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
+from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.memory import MemoryEngine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Fence
+from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 from laminar_delta.testing.scenarios import age_log
 from tests.support.catalogs import QUICK_ENGINES, ready_made
@@ -212,6 +214,40 @@ def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
     assert catalog.writer("orders").recover().chosen_id == report.chosen_id
     assert _ordinals(catalog) == list(range(1, count + 2))
     assert not any("taken out" in note for note in orders.recover(dry_run=True).notes)
+
+
+def test_the_end_of_the_last_decisions_is_missed_however_many_others_were_made_since(
+    catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "HISTORY_WINDOW", 2)
+    _abandon_the_newest(catalog)
+    retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (2, 1)]
+    decide(catalog.engine, "orders", lambda _: retired, owner="ops")
+    catalog.engine.delete(RETENTION.name, OF_ORDERS & col("ordinal").eq(6))
+    _save(catalog, 1, pipeline="other")
+    for _ in range(3):
+        catalog.pipeline("other").pin(1, reason="audit")
+        catalog.pipeline("other").unpin(1)
+    assert catalog.pipeline("orders").recover(dry_run=True).chosen_id is None
+
+
+def test_a_decision_does_not_read_the_log_of_all_that_were_made_before(
+    catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _save(catalog, 1)
+    orders = catalog.pipeline("orders")
+    orders.pin(1, reason="audit")
+    real, asked = catalog.engine.history, list[tuple[str, int | None]]()
+
+    def history(table: str, *, limit: int | None = None) -> list[HistoryEntry]:
+        asked.append((table, limit))
+        return real(table, limit=limit)
+
+    monkeypatch.setattr(catalog.engine, "history", history)
+    orders.unpin(1)
+    orders.pin(1, reason="audit")
+    # A store that keeps the last few makes one with every save, and the log is kept for days.
+    assert asked == [(RETENTION.name, HISTORY_WINDOW)] * 2
 
 
 def test_decisions_of_which_no_version_is_left_are_an_error_that_names_table_and_pipeline(catalog: ld.Catalog) -> None:

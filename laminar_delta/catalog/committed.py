@@ -36,6 +36,8 @@ class LogTold:
     """Where rows may have been taken out and nobody can look any more, in words."""
     since_ms: int = 0
     """From when on the log is kept; 0 for all of it."""
+    is_all: bool = False
+    """Whether the log goes back to the beginning: then there were no others."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -53,6 +55,7 @@ def told_by_log(reading: Reading, pipeline: str) -> LogTold:
             if born.get("pipeline") == pipeline and isinstance(number := born["checkpoint"], int):
                 told.births[number] = entry.version
                 told.attempts.add(born["attempt"])
+    told.is_all = bool(entries) and entries[-1].version == 0
     if entries and entries[-1].version > 0:
         told.since_ms = entries[-1].timestamp_ms
         told.notes.append(f"the log of manifests reaches back to version {entries[-1].version} only")
@@ -78,13 +81,22 @@ def told_by_log(reading: Reading, pipeline: str) -> LogTold:
     return told
 
 
-def known_elsewhere(reading: Reading, pipeline: str, told: LogTold, known: set[int]) -> set[int]:
+def known_elsewhere(
+    reading: Reading, pipeline: str, told: LogTold, known: set[int], *, above: int | None = None
+) -> set[int]:
     """Checkpoints that other tables tell of, beside those that have a row or that the log knows: never a fresh start.
 
     Where nothing at all is known of a pipeline, children from before the log was kept count as well: that they are of attempts
     that never committed could only be told by what is gone.
+
+    Args:
+        reading: Where.
+        pipeline: Whose.
+        told: What the log tells.
+        known: Those that have a row, or that the log knows.
+        above: Only those above that one.
     """
-    found = certain_ids(reading, pipeline)
+    found = certain_ids(reading, pipeline, above=above)
     if not known:
         found |= staged_ids(reading, pipeline, before_ms=None if told.unread else told.since_ms)
     return found - known
@@ -114,7 +126,7 @@ def committed_ids(reading: Reading, pipeline: str) -> set[int]:
     except (StorageError, CorruptionError) as error:
         raise_unless_damage(error)
         salvaged = salvaged_rows(reading, pipeline, told.ids)
-        if salvaged.beside:
+        if salvaged.beside and not told.is_all:
             raise
         return {row["checkpoint_id"] for row in salvaged.rows} | set(salvaged.lost) | told.ids
     return {row["checkpoint_id"] for row in rows} | told.ids

@@ -86,10 +86,13 @@ def find_rows(reading: Reading, pipeline: str) -> FoundRows:
             found=damage,
             next_step="Bring the file back from a backup; recovery does not start afresh over unreadable checkpoints.",
         )
-    if not found.rows or told.unread:
+    is_now = MANIFESTS.name not in reading.versions
+    if not found.rows or told.unread or (is_now and not told.is_all):
         what = "; ".join(["no version of manifests that can be read has its row", *told.unread])
         known = {row["checkpoint_id"] for row in found.rows} | {lost.checkpoint_id for lost in found.lost}
-        for number in sorted(known_elsewhere(reading, pipeline, told, known)):
+        # Losses that the log does not tell of any more: those above all that is known, or going back would go unnoticed.
+        above = max(known) if found.rows and not told.unread else None
+        for number in sorted(known_elsewhere(reading, pipeline, told, known, above=above)):
             # Looked for once more: it may have been committed since the rows were read.
             found.add(_look_back(reading, pipeline, number, told, what))
     return found

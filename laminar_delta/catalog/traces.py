@@ -20,11 +20,19 @@ CHILD_TABLES = (SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS)
 """Where attempts stage."""
 
 
-def certain_ids(reading: Reading, pipeline: str) -> set[int]:
-    """Checkpoints that were committed for certain and not removed: something was decided on them, or a sink told of them."""
+def certain_ids(reading: Reading, pipeline: str, *, above: int | None = None) -> set[int]:
+    """Checkpoints that were committed for certain and not removed: something was decided on them, or a sink told of them.
+
+    Args:
+        reading: Where.
+        pipeline: Whose.
+        above: Only those above that one, of which as a rule there are none: by statistics no file is read.
+    """
     seen = standing(reading, pipeline)
-    told = {change["checkpoint_id"] for change in intact_changes(reading, col("pipeline").eq(pipeline))}
-    return (told | seen.decided) - seen.removed
+    where = col("pipeline").eq(pipeline)
+    told = intact_changes(reading, where if above is None else where & col("checkpoint_id").gt(above))
+    found = ({change["checkpoint_id"] for change in told} | seen.decided) - seen.removed
+    return found if above is None else {number for number in found if number > above}
 
 
 def staged_ids(reading: Reading, pipeline: str, *, before_ms: int | None = None) -> set[int]:
@@ -39,9 +47,17 @@ def staged_ids(reading: Reading, pipeline: str, *, before_ms: int | None = None)
         row["checkpoint_id"]
         for spec in CHILD_TABLES
         for row in _attempts(reading, spec, pipeline)
-        if before_ms is None or attempt_began_ms(row["attempt_id"]) < before_ms
+        if before_ms is None or _began_ms(row) < before_ms
     }
     return found - standing(reading, pipeline).removed
+
+
+def _began_ms(row: Row) -> int:
+    """When the attempt of a child began. What is no name of one has been changed: it may be as old as any."""
+    try:
+        return attempt_began_ms(row["attempt_id"])
+    except (AttributeError, ValueError):
+        return -1
 
 
 def _attempts(reading: Reading, spec: TableSpec, pipeline: str) -> list[Row]:

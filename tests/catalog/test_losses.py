@@ -139,6 +139,51 @@ def test_manifests_of_which_no_version_is_left_are_no_fresh_start(catalog: ld.Ca
     assert kept == ({1, 2} if "children" in traces else set())
 
 
+@pytest.mark.parametrize("traces", ["decision", "status"])
+def test_going_back_behind_manifests_of_which_no_version_is_left_is_told(catalog: ld.Catalog, traces: str) -> None:
+    _save(catalog, 4, sink=traces == "status")
+    if traces == "decision":
+        catalog.pipeline("orders").pin(3, reason="audit")
+        catalog.pipeline("orders").pin(4, reason="audit")
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").ge(3))
+    # So long ago that the log does not tell of the delete either.
+    catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    report = catalog.pipeline("orders").recover(dry_run=True)
+    assert report.chosen_id == 2
+    assert [skipped.checkpoint_id for skipped in report.skipped] == [4, 3]
+    assert all("no version of manifests that can be read has its row" in skipped.reason for skipped in report.skipped)
+    # What other tables tell by now is not missing from how manifests was before.
+    before = catalog.as_of(versions={MANIFESTS.name: catalog.engine.version(MANIFESTS.name)})
+    assert before.pipeline("orders").recover(dry_run=True).skipped == ()
+
+
+def test_children_that_say_of_no_attempt_whose_they_are_count_as_a_checkpoint_s(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    overwrite(catalog.engine, SOURCE_OFFSETS, OF_ORDERS & col("checkpoint_id").eq(2), {"attempt_id": "rotten"})
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS)
+    catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    report = catalog.pipeline("orders").recover(dry_run=True)
+    assert not report.is_fresh_start
+    assert {skipped.checkpoint_id for skipped in report.skipped} == {1, 2}
+
+
+def test_a_damaged_file_shared_with_others_stops_nobody_whose_log_tells_all(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    _save(catalog, 3)
+    _save(catalog, 6, pipeline="others")
+    catalog.engine.optimize(MANIFESTS.name)
+    with catalog.writer("orders") as writer, writer.checkpoint(checkpoint_id=10) as cp:
+        cp.source("kafka", {"0": "1000"})
+    (compacted,) = (file for file in data_files(catalog.engine, MANIFESTS.name) if file.touches("orders", 5))
+    with compacted.rotten(1.0):
+        # It may hold a checkpoint 5 of orders by its statistics; the log knows that there never was one.
+        writer = catalog.writer("orders")
+        assert writer.next_id == 11
+        assert writer.recover().chosen_id == 10
+
+
 @pytest.mark.parametrize("damage", ["missing", "rotten"])
 def test_one_damaged_file_of_manifests_does_not_hide_the_others(tmp_path: Path, damage: str) -> None:
     catalog = ld.open_catalog(str(tmp_path / "catalog"))

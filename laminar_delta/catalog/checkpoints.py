@@ -69,13 +69,16 @@ def all_heads(reading: Reading, where: Predicate | None) -> list[CheckpointHead]
     return sorted((CheckpointHead(**row) for row in rows), key=lambda head: (head.pipeline, head.checkpoint_id))
 
 
-def inline_bytes(reading: Reading) -> dict[tuple[str, int], int]:
-    """By pipeline and checkpoint, the bytes of state that travel in its manifest row; a manifest's size leaves them out."""
+def inline_bytes(reading: Reading, where: Predicate | None = None) -> dict[tuple[str, int], int]:
+    """By pipeline and checkpoint, the bytes of state that travel in its manifest row; a manifest's size leaves them out.
+
+    To know how long it is, it is read: ask only for those that are needed.
+    """
     import pyarrow.compute as pc
 
     found: dict[tuple[str, int], int] = {}
     # Batch by batch, and lengths only: together it can be a lot.
-    for batch in reading.batches(MANIFESTS, columns=["pipeline", "checkpoint_id", "operators"]):
+    for batch in reading.batches(MANIFESTS, where=where, columns=["pipeline", "checkpoint_id", "operators"]):
         operators = batch.column("operators")
         whose = pc.list_parent_indices(operators)
         pipelines: list[Any] = batch.column("pipeline").take(whose).to_pylist()

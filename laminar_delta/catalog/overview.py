@@ -13,6 +13,7 @@ from laminar_delta.catalog.decisions import Standing, standings
 from laminar_delta.catalog.recovery import names_damage
 from laminar_delta.catalog.statuses import combined_statuses, intact_changes
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, WRITERS
+from laminar_delta.engine.predicate import col
 from laminar_delta.model.status import SinkCommitKind
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _MANIFEST_COLUMNS = [
     "watermark",
     "sinks",
 ]
+_FEW_IDS = 200
+"""Up to how many checkpoints are asked for by their ids; beyond, by the lowest of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +79,19 @@ def overviews(reading: Reading, pipelines: Iterable[str] | None = None) -> list[
     decided = standings(reading)
     rows = _by_pipeline(reading.rows(MANIFESTS, columns=_MANIFEST_COLUMNS))
     changes = _by_attempt(intact_changes(reading))
-    inline = inline_bytes(reading)
     writers = _by_pipeline(reading.rows(WRITERS))
     recoveries = _by_pipeline(
         reading.rows(RECOVERIES, columns=["pipeline", "started_at", "chosen_id", "skipped", "healed"])
     )
     names = sorted({*rows, *writers} if pipelines is None else set(pipelines))
+    standing = {name: decided.get(name, Standing()) for name in names}
+    visible = {name: _visible(rows.get(name, []), standing[name]) for name in names}
+    inline = _latest_inline(reading, {found[-1]["checkpoint_id"] for found in visible.values() if found})
     return [
         _overview(
             name,
-            rows.get(name, []),
-            decided.get(name, Standing()),
+            visible[name],
+            standing[name],
             changes,
             inline,
             writers.get(name, []),
@@ -96,18 +101,30 @@ def overviews(reading: Reading, pipelines: Iterable[str] | None = None) -> list[
     ]
 
 
+def _visible(rows: list[Row], seen: Standing) -> list[Row]:
+    return sorted(
+        (row for row in rows if row["checkpoint_id"] not in seen.retired), key=lambda row: row["checkpoint_id"]
+    )
+
+
+def _latest_inline(reading: Reading, numbers: set[int]) -> Mapping[tuple[str, int], int]:
+    """The inline state of some checkpoints, whosever they are: that of all others is not read for its length."""
+    if not numbers:
+        return {}
+    if len(numbers) > _FEW_IDS:
+        return inline_bytes(reading, col("checkpoint_id").ge(min(numbers)))
+    return inline_bytes(reading, col("checkpoint_id").is_in(sorted(numbers)))
+
+
 def _overview(
     pipeline: str,
-    rows: list[Row],
+    visible: list[Row],
     seen: Standing,
     changes: Mapping[tuple[str, int, str], list[Row]],
     inline: Mapping[tuple[str, int], int],
     writers: list[Row],
     recoveries: list[Row],
 ) -> PipelineOverview:
-    visible = sorted(
-        (row for row in rows if row["checkpoint_id"] not in seen.retired), key=lambda row: row["checkpoint_id"]
-    )
     latest: Row = visible[-1] if visible else dict.fromkeys(_MANIFEST_COLUMNS)
     pending = 0
     failed: Counter[int] = Counter()

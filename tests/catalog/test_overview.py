@@ -4,12 +4,15 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog import overview
 from laminar_delta.catalog.attempt import Attempt
-from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError
@@ -132,6 +135,39 @@ def test_state_small_enough_for_the_manifest_counts_like_any_other(catalog: ld.C
     pipeline.prune(ld.RetentionPolicy(keep_last=1))
     (used,) = catalog.usage().pipelines
     assert (used.reclaimable_bytes, used.live_bytes) == (10_000, files + 7_000)
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
+def test_an_overview_reads_the_inline_state_of_the_latest_only(
+    catalog: ld.Catalog, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, count in {"a": 2, "b": 6, "c": 7}.items():
+        with catalog.writer(name) as writer:
+            for number in range(1, count + 1):
+                _save(writer, state=b"s" * 1000 * number)
+    catalog.writer("nothing-yet")
+    real, read = catalog.engine.scan, list[tuple[str, int]]()
+
+    def scan(table: str, **asked: Any) -> pa.RecordBatchReader:
+        found = real(table, **asked)
+        if table != MANIFESTS.name or "operators" not in asked["columns"]:
+            return found
+        rows = found.read_all()
+        read.extend((row["pipeline"], row["checkpoint_id"]) for row in rows.to_pylist())
+        return rows.to_reader()
+
+    monkeypatch.setattr(catalog.engine, "scan", scan)
+    if not few:
+        monkeypatch.setattr(overview, "_FEW_IDS", 1)
+    sizes = {one.pipeline: one.latest_size_bytes for one in catalog.overview()}
+    assert sizes == {"a": 2000, "b": 6000, "c": 7000, "nothing-yet": None}
+    # By id, so others' of the same ids come along; never what is below all of them.
+    assert sorted(set(read)) == [
+        (name, number)
+        for name, count in {"a": 2, "b": 6, "c": 7}.items()
+        for number in range(1, count + 1)
+        if (number in (2, 6, 7) if few else number >= 2)
+    ]
 
 
 def test_maintenance_gives_back_what_usage_said(catalog: ld.Catalog) -> None:

@@ -9,6 +9,7 @@ metadata what it is.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException
 
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.sinks import SinkEpoch
+from laminar_delta.engine.local.place import local_path
 from laminar_delta.engine.predicate import Dialect, quote_name
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from laminar_delta.streaming.batch import Written
@@ -57,6 +59,8 @@ class Landed:
     version: int
     generation: int
     """Of the writer whose write it was."""
+    sink: str | None
+    """Which of its sinks; None where the commit does not say."""
 
 
 class DeltaSink:
@@ -208,6 +212,7 @@ class DeltaSink:
         self, frame: DataFrame, line: Line, version: int, told: Mapping[str, object], mode: str | None = None
     ) -> None:
         said = {"pipeline": line.pipeline, "application_id": line.application_id, "batch": version, **told}
+        said["sink"] = self.name
         writer = (
             frame.write.format("delta")
             .mode(mode or self._mode)
@@ -224,7 +229,11 @@ class DeltaSink:
             writer.saveAsTable(self.table)
 
     def _find(self, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
-        """Where a batch is, and whether all of the history that could have it was seen."""
+        """Where a batch is, and whether all of the history that could have it was seen.
+
+        Raises:
+            ConflictError: What is there is another sink's: Delta took this one's batch for the same, and skipped it.
+        """
         limit = FIRST_LOOK
         while True:
             rows = self._history(limit)
@@ -233,12 +242,25 @@ class DeltaSink:
                 if said.get("application_id") != line.application_id or said.get("closed"):
                     continue
                 if said["batch"] == batch_id:
-                    return Landed(version=row["version"], generation=said["generation"]), True
+                    found = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
+                    self._check_own(found, batch_id)
+                    return found, True
                 if said["batch"] < batch_id:  # numbers of a line only go up
                     return None, True
             if len(rows) < limit:
                 return None, not rows or rows[-1]["version"] == 0
             limit *= WIDER
+
+    def _check_own(self, found: Landed, batch_id: int) -> None:
+        # `check_tables` cannot see it where a table has two names, or a directory two paths.
+        if found.sink not in (None, self.name):
+            raise ConflictError(
+                f"batch {batch_id} in {self.table} is that of sink {found.sink!r}, and sink {self.name!r} is for the same "
+                "table: Delta skips what comes second",
+                expected=self.name,
+                found=found.sink,
+                next_step="Give one sink both frames, as a union.",
+            )
 
     def _history(self, limit: int) -> list[dict[str, Any]]:
         assert self._spark is not None
@@ -270,7 +292,7 @@ def check_tables(sinks: Iterable[object]) -> None:
     seen: set[str] = set()
     for sink in sinks:
         if isinstance(sink, DeltaSink):
-            place = sink.table.removeprefix("file://").rstrip("/")
+            place = _place(sink)
             if place in seen:
                 raise InvalidInputError(
                     f"two Delta sinks of one pipeline are for table {sink.table}",
@@ -279,6 +301,14 @@ def check_tables(sinks: Iterable[object]) -> None:
                     next_step="Give one sink both frames, as a union.",
                 )
             seen.add(place)
+
+
+def _place(sink: DeltaSink) -> str:
+    """What a table is known by, however it is spelled: names without regard to case, local paths without detours."""
+    if not sink.by_path:
+        return sink.table.replace("`", "").lower()
+    local = local_path(sink.table)
+    return sink.table.rstrip("/") if local is None else os.path.normpath(local)
 
 
 def _said(metadata: str | None) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written
+from laminar_delta.streaming.delta_sink import check_tables
 from tests.support.streams import PIPELINE, FileFrameSink, ForgetfulFrameSink, Stream, quick
 
 if TYPE_CHECKING:
@@ -246,6 +247,32 @@ def test_a_table_sink_belongs_to_one_pipeline_and_a_table_to_one_sink(stream: St
     stream.assert_each_once()
     with pytest.raises(ld.InvalidInputError, match="are for table"):
         stream.wrapped([stream.sink(), DeltaSink(f"{stream.home}/out/", name="again")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("/data/out", "file:/data/out"),
+        ("/data/out", "file:///data/out/"),
+        ("/data/out", "/data//in/../out"),
+        ("s3://bucket/out", "s3://bucket/out/"),
+        ("main.sales", "Main.`SALES`"),
+    ],
+)
+def test_a_table_is_known_however_it_is_spelled(first: str, second: str) -> None:
+    with pytest.raises(ld.InvalidInputError, match="two Delta sinks of one pipeline are for table"):
+        check_tables([DeltaSink(first, name="a"), DeltaSink(second, name="b")])
+    check_tables([DeltaSink(first, name="a"), DeltaSink(f"{second.rstrip('/').strip('`')}2", name="b")])
+
+
+def test_a_table_under_two_names_does_not_swallow_the_second_sink_s_batch(stream: Stream) -> None:
+    (stream.home / "alias").symlink_to(stream.home / "out")
+    stream.add(1)
+    with pytest.raises(StreamingQueryException, match="is that of sink 'out', and sink 'alias' is for the same table"):
+        stream.run([stream.sink(), stream.sink("alias")])
+    # It is saved, and not taken for delivered.
+    assert [head.checkpoint_id for head in stream.catalog.pipeline(PIPELINE).list()] == [1]
+    assert stream.results == []
 
 
 def test_queries_of_one_driver_do_not_disturb_each_other(stream: Stream, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import births
 from laminar_delta.catalog.digest import row_digest
-from laminar_delta.catalog.losses import entries_within, taken_rows
+from laminar_delta.catalog.losses import taken_rows
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.salvage import Salvaged, salvage
 from laminar_delta.catalog.tables import MANIFESTS
@@ -49,7 +49,8 @@ class LogTold:
 def told_by_log(reading: Reading, pipeline: str) -> LogTold:
     """What the log tells, as far as it reaches."""
     told = LogTold()
-    entries = entries_within(reading, MANIFESTS)
+    history = reading.history(MANIFESTS)
+    entries = history.entries
     for entry in entries:
         for born in births(entry):
             if born.get("pipeline") == pipeline and isinstance(number := born["checkpoint"], int):
@@ -58,7 +59,8 @@ def told_by_log(reading: Reading, pipeline: str) -> LogTold:
     told.is_all = bool(entries) and entries[-1].version == 0
     if entries and entries[-1].version > 0:
         told.since_ms = entries[-1].timestamp_ms
-        told.notes.append(f"the log of manifests reaches back to version {entries[-1].version} only")
+        why = f": {history.damage}" if history.damage else ""
+        told.notes.append(f"the log of manifests reaches back to version {entries[-1].version} only{why}")
 
     def read(before: Reading) -> list[Row]:
         try:

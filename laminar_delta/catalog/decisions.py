@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.digest import row_digest
-from laminar_delta.catalog.losses import entries_within, fences_told, taken_rows
+from laminar_delta.catalog.losses import fences_told, taken_rows
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
-from laminar_delta.engine.request import Fence
+from laminar_delta.engine.request import FENCES_KEY, Fence
 from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import ConflictError, CorruptionError, FencedError, InvalidInputError
 from laminar_delta.logs import Event, log_event
@@ -48,6 +48,8 @@ RELEASED = "released"
 REMOVED = "removed"
 ABANDONED = "abandoned"
 RESUMED = "resumed"
+
+_APPLICATION = "laminar-retention:"
 
 _TRIES = 100
 """Races lost in a row before giving up: each means that another decision was made."""
@@ -99,7 +101,7 @@ def standing(reading: Reading, pipeline: str, *, searched: bool = False) -> Stan
     """
     found = _gathered(reading, pipeline, _since_last if searched else _nothing)
     if not found.is_whole:
-        found = _gathered(reading, pipeline, lambda *_: entries_within(reading, RETENTION))
+        found = _gathered(reading, pipeline, lambda *_: reading.history(RETENTION).entries)
     if not found.is_whole:
         raise CorruptionError(
             f"decisions {_few(found.absent)} on checkpoints of pipeline {pipeline!r} are missing from table "
@@ -163,7 +165,7 @@ def _since_last(reading: Reading, pipeline: str) -> list[HistoryEntry]:
     """
     entries: list[HistoryEntry] = []
     for limit in (HISTORY_WINDOW, None):
-        entries = entries_within(reading, RETENTION, limit=limit)
+        entries = reading.history(RETENTION, limit=limit).entries
         for place, entry in enumerate(entries, 1):
             if fences_told([entry], _application(pipeline)):
                 return entries[:place]
@@ -171,14 +173,34 @@ def _since_last(reading: Reading, pipeline: str) -> list[HistoryEntry]:
 
 
 def standings(reading: Reading) -> dict[str, Standing]:
-    """The same for all pipelines that have a decision, read at once."""
-    together: dict[str, dict[int, Row]] = {}
+    """The same for all pipelines that have a decision, read at once; also for those whose decisions were all taken out."""
+    # The log before the rows, as above. It tells of a pipeline by the fence of each decision, or by the rows before a loss.
+    entries = reading.history(RETENTION).entries
+    columns = ["pipeline", "ordinal"]
+    taken = taken_rows(reading, RETENTION, entries, lambda before: before.rows(RETENTION, columns=columns))
+    reached = _reached(entries)
+    together: dict[str, dict[int, Row]] = {name: {} for name in (*reached, *(row["pipeline"] for _, row in taken.rows))}
     for row in _intact_rows(reading, None):
         together.setdefault(row["pipeline"], {})[row["ordinal"]] = row
+    lost = {row["pipeline"] for _, row in taken.rows if row["ordinal"] not in together[row["pipeline"]]}
     return {
-        pipeline: _replayed(rows) if _is_whole(rows, 0) else standing(reading, pipeline, searched=True)
+        pipeline: standing(reading, pipeline, searched=True)
+        if pipeline in lost or not _is_whole(rows, reached.get(pipeline, 0))
+        else _replayed(rows)
         for pipeline, rows in together.items()
     }
+
+
+def _reached(entries: Iterable[HistoryEntry]) -> dict[str, int]:
+    """By pipeline where the fence of its decisions stands, as far as a log tells."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        carried = entry.metadata.get(FENCES_KEY)
+        for name, version in carried.items() if isinstance(carried, dict) else ():
+            if name.startswith(_APPLICATION) and isinstance(version, int):
+                pipeline = name.removeprefix(_APPLICATION)
+                found[pipeline] = max(version, found.get(pipeline, 0))
+    return found
 
 
 def _intact_rows(reading: Reading, where: Predicate | None) -> list[Row]:
@@ -200,7 +222,7 @@ def _few(numbers: Sequence[int]) -> str:
 
 def _application(pipeline: str) -> str:
     """Under which name a pipeline's decisions are fenced."""
-    return f"laminar-retention:{pipeline}"
+    return f"{_APPLICATION}{pipeline}"
 
 
 def _replayed(by_ordinal: Mapping[int, Row]) -> Standing:

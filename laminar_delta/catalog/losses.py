@@ -35,13 +35,6 @@ class Taken:
     """The losses behind which nobody can look any more, in words."""
 
 
-def entries_within(reading: Reading, spec: TableSpec, *, limit: int | None = None) -> list[HistoryEntry]:
-    """What the log tells of a table up to the version that is read, newest first; of the newest `limit` commits there are."""
-    newest = reading.versions.get(spec.name)
-    history = reading.engine.history(spec.name, limit=limit)
-    return [entry for entry in history if newest is None or entry.version <= newest]
-
-
 def fences_told(entries: Iterable[HistoryEntry], application_id: str) -> list[int]:
     """The versions at which commits raised the fence of an application, as they told in the log."""
     carried = (entry.metadata.get(FENCES_KEY) for entry in entries)

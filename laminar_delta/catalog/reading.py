@@ -22,6 +22,7 @@ from laminar_delta.errors import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from laminar_delta.engine.answer import HistoryEntry
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Predicate
     from laminar_delta.engine.request import TableSpec
@@ -38,6 +39,16 @@ REMOVAL = "remove"
 """What maintenance calls its deletes in the log: of what was decided to be removed, and nothing else."""
 
 
+@dataclass(slots=True)
+class History:
+    """What a log tells, as far back as it can be read."""
+
+    entries: list[HistoryEntry] = field(default_factory=list)
+    """The newest first."""
+    damage: str | None = None
+    """What keeps the rest from being read, in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """An engine and, per table, the version to read; a table without one is read at its newest."""
@@ -52,7 +63,7 @@ class Reading:
     ) -> list[Row]:
         """The rows for which `where` holds, as dictionaries."""
         version = self.versions.get(spec.name)
-        with _of_the_format(spec):
+        with self._of_the_format(spec):
             # Columns by name: a log whose schema has rotted must not pass for a table without some.
             found = self.engine.read(spec.name, columns=columns or spec.schema.names, where=where, version=version)
         return found.to_pylist()
@@ -62,7 +73,7 @@ class Reading:
     ) -> pa.RecordBatchReader:
         """Like `rows`, batch by batch, as they lie in memory."""
         version = self.versions.get(spec.name)
-        with _of_the_format(spec):
+        with self._of_the_format(spec):
             return self.engine.scan(spec.name, columns=columns, where=where, version=version, streamed=True)
 
     def stream(self, spec: TableSpec, *, where: Predicate, columns: Sequence[str]) -> Iterator[Row]:
@@ -117,13 +128,60 @@ class Reading:
                 return rows
         if sound is not None and not exact:
             return sound
+        if sound is not None:
+            problem.message += named(self.changed_files(spec, where=where, intact=intact))
         raise problem
 
+    def changed_files(
+        self, spec: TableSpec, *, where: Predicate | None = None, intact: Callable[[Row], bool] | None = None
+    ) -> list[str]:
+        """The files of a table that are damaged, or have rows that are not intact, in words: see `Engine.damaged`."""
+        return self.engine.damaged(
+            spec.name,
+            version=self.versions.get(spec.name),
+            where=where,
+            columns=[name for name in spec.schema.names if name not in PAYLOADS],
+            intact=None if intact is None else lambda row: intact(dict(row)),
+        )
+
+    def history(self, spec: TableSpec, *, limit: int | None = None) -> History:
+        """What the log tells of a table up to the version that is read, newest first; of the newest `limit` commits there are.
+
+        An entry that is damaged is not read past. As long as a log checkpoint covers it the table itself can be read, so for
+        those who look for what the table does not have any more it is as if the log had been cleaned up to there.
+        """
+        found = History()
+        try:
+            found.entries = self.engine.history(spec.name, limit=limit)
+        except StorageError as error:
+            damaged = error.details.get("version")
+            if error.code is not ErrorCode.LOG_DAMAGED or not isinstance(damaged, int):
+                raise
+            newest = self.engine.version(spec.name)
+            intact = newest - damaged if limit is None else min(limit, newest - damaged)
+            found.entries = self.engine.history(spec.name, limit=intact) if intact > 0 else []
+            found.damage = error.message
+        last = self.versions.get(spec.name)
+        found.entries = [entry for entry in found.entries if last is None or entry.version <= last]
+        return found
+
+    @contextmanager
+    def _of_the_format(self, spec: TableSpec) -> Iterator[None]:
+        """What is asked of a table here is what its format has, so a table that cannot give it has changed."""
+        try:
+            yield
+        except InvalidInputError as error:
+            raise StorageError(
+                f"table {spec.name!r} is not as its format says: {error.message}{named(self.changed_files(spec))}",
+                code=ErrorCode.LOG_DAMAGED,
+                expected=spec.schema.names,
+                found=error.expected,
+                next_step="Bring the log of the table back from a backup.",
+                details={"table": spec.name},
+            ) from error
+
     def _before_compactions(self, spec: TableSpec, *, exact: bool) -> Iterator[int]:
-        newest = self.versions.get(spec.name)
-        for entry in self.engine.history(spec.name):
-            if newest is not None and entry.version > newest:
-                continue
+        for entry in self.history(spec).entries:
             if entry.operation == COMPACTION:
                 yield entry.version - 1
             elif exact:
@@ -155,20 +213,9 @@ def _views(column: pa.Array[Any]) -> list[memoryview | None]:
     return views
 
 
-@contextmanager
-def _of_the_format(spec: TableSpec) -> Iterator[None]:
-    """What is asked of a table here is what its format has, so a table that cannot give it has changed."""
-    try:
-        yield
-    except InvalidInputError as error:
-        raise StorageError(
-            f"table {spec.name!r} is not as its format says: {error.message}",
-            code=ErrorCode.LOG_DAMAGED,
-            expected=spec.schema.names,
-            found=error.expected,
-            next_step="Bring the log of the table back from a backup.",
-            details={"table": spec.name},
-        ) from error
+def named(files: Sequence[str]) -> str:
+    """Damaged files, as the end of a sentence about what they did; nothing without any."""
+    return f"; damaged: {', '.join(files)}" if files else ""
 
 
 def owned_by(row: Row, spec: TableSpec) -> Predicate:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog import blame
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.decisions import ABANDONED, RESUMED, Decision, Standing, decide, standing
 from laminar_delta.catalog.generations import check_held
@@ -22,7 +23,7 @@ from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.rows import created_at
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
-from laminar_delta.catalog.validation import examine
+from laminar_delta.catalog.validation import HISTORY_GONE, examine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CommitUnknownError, ConflictError, StorageError
 from laminar_delta.logs import Event, log_event
@@ -115,7 +116,8 @@ class Walk:
             if lost.checkpoint_id in retired:
                 continue
             if lost.row is None:
-                rows.append({"checkpoint_id": lost.checkpoint_id, "lost": f"manifest is lost: {lost.problem}"})
+                reason = f"manifest is lost: {lost.problem}{blame.lost_row(self.reading)}"
+                rows.append({"checkpoint_id": lost.checkpoint_id, "lost": reason})
             elif lost.version is not None:
                 self.healed.append(
                     HealedRows(
@@ -141,13 +143,16 @@ class Walk:
             pinned = as_saved(self.reading, row)
             healed = examine(pinned, row)
             if any(finding.is_fatal for finding in healed):
-                self._skip(row, "; ".join(str(finding) for finding in findings), findings)
+                # Also what keeps it from being healed: beyond the healing window its history is gone.
+                findings.extend(finding for finding in healed if finding.code == HISTORY_GONE)
+                reason = "; ".join(str(finding) for finding in findings)
+                self._skip(row, f"{reason}{blame.changed_children(self.reading, row)}", findings)
                 return None
             self._note_healed(row, findings)
             reading = pinned
         undelivered = _undelivered(self.reading, row, self.failed_sinks)
         if undelivered is not None:
-            self._skip(row, undelivered, findings)
+            self._skip(row, f"{undelivered}{blame.missed_status(self.reading, row)}", findings)
             return None
         return load_manifest(reading, row)
 

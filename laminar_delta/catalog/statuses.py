@@ -43,8 +43,13 @@ def intact_changes(reading: Reading, where: Predicate | None = None) -> list[Row
         where=where,
         # A change that is missed leaves a sink Pending, which makes recovery fall back: never the other way round.
         exact=False,
-        intact=lambda change: digest_of(change) == change["digest"],
+        intact=is_intact_change,
     )
+
+
+def is_intact_change(change: Row) -> bool:
+    """Whether a status change is as it was written."""
+    return digest_of(change) == str(change["digest"])
 
 
 def combined_statuses(row: Row, changes: Iterable[Row]) -> dict[str, SinkCommitStatus]:

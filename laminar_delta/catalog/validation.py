@@ -11,11 +11,15 @@ from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, damaged_sidecar, examine_checksum, examine_operators
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import BY_NAME, PAYLOADS
-from laminar_delta.errors import CorruptionError, LaminarDeltaError
+from laminar_delta.errors import CorruptionError, ErrorCode, LaminarDeltaError
 from laminar_delta.model.findings import Finding, Severity, validate_manifest
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
+
+
+HISTORY_GONE = "history-gone"
+"""The finding of what was to be read as it was, and is not kept any more."""
 
 
 def examine(reading: Reading, row: Row) -> list[Finding]:
@@ -39,7 +43,10 @@ def _examine_children(reading: Reading, row: Row, child: Row) -> Iterator[Findin
         problem = children_problem(child, child_rows(reading, row, child["table"], columns=columns))
     except LaminarDeltaError as error:
         raise_unless_damage(error)
-        yield _fatal("children-unreadable", f"{child['table']} cannot be read: {error}")
+        if _is_gone(reading, error):
+            yield _fatal(HISTORY_GONE, f"the history of {child['table']} is gone: {error}")
+        else:
+            yield _fatal("children-unreadable", f"{child['table']} cannot be read: {error}")
     else:
         if problem is not None:
             yield _fatal(*problem)
@@ -62,7 +69,10 @@ def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
             yield damaged_sidecar(row, error)
     except LaminarDeltaError as error:
         raise_unless_damage(error)
-        yield _fatal("state-unreadable", f"state cannot be read: {error}")
+        if _is_gone(reading, error):
+            yield _fatal(HISTORY_GONE, f"the history of the state is gone: {error}")
+        else:
+            yield _fatal("state-unreadable", f"state cannot be read: {error}")
     else:
         yield from examine_checksum(row, layouts, sidecar)
         yield from examine_operators(row, layouts)
@@ -74,6 +84,11 @@ def _examine_manifest(reading: Reading, row: Row) -> Iterator[Finding]:
     except LaminarDeltaError as error:
         raise_unless_damage(error)
         yield _fatal("manifest-unreadable", f"manifest cannot be put together: {error}")
+
+
+def _is_gone(reading: Reading, error: LaminarDeltaError) -> bool:
+    """Whether an earlier version was asked for, and its log or its files have been cleaned away."""
+    return bool(reading.versions) and error.code in (ErrorCode.VERSION_GONE, ErrorCode.FILE_MISSING)
 
 
 def _fatal(code: str, message: str) -> Finding:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from laminar_delta.engine import sql as queries
 from laminar_delta.engine.answer import Commit, HistoryEntry, MergeCommit, PartitionSize
@@ -308,6 +308,29 @@ class Engine(ABC):
             found=entries[-1].timestamp_ms if entries else None,
             next_step="Ask for a later time: the log before it has been cleaned or never existed.",
         )
+
+    def damaged(
+        self,
+        table: str,  # noqa: ARG002  # for engines with files to look at
+        *,
+        version: int | None = None,  # noqa: ARG002
+        where: Predicate | None = None,  # noqa: ARG002
+        columns: Sequence[str] = (),  # noqa: ARG002
+        intact: Callable[[Mapping[str, Any]], bool] | None = None,  # noqa: ARG002
+    ) -> list[str]:
+        """The files of a table and its log that are damaged, in words that name each: for messages, and never raises.
+
+        Every file is looked at by itself, which costs what reading the table costs. Empty where none is found, and where the
+        engine has no files on this machine's disk: object stores check what they keep.
+
+        Args:
+            table: The table's name.
+            version: The files of which version; those of the newest by default.
+            where: Only files that may have rows for which this is true.
+            columns: What `intact` is shown of a row.
+            intact: Whether a row is as it was written. Files with others, of those `where` is true for, are named too.
+        """
+        return []
 
     @abstractmethod
     def sizes(self, table: str) -> list[PartitionSize]:

@@ -22,6 +22,9 @@ Literal: TypeAlias = "str | int | bool | bytes"
 Rows: TypeAlias = Mapping["Side | None", Mapping[str, object]]
 """The rows a predicate is evaluated on: one under `None` for a scan, target and source for a merge."""
 
+Bounds: TypeAlias = Mapping[str, "tuple[Any, Any]"]
+"""By column its least and its greatest value, as statistics tell them."""
+
 MIN_BIGINT = -(2**63)
 MAX_BIGINT = 2**63 - 1
 
@@ -50,6 +53,10 @@ class Predicate(ABC):
     @abstractmethod
     def holds(self, rows: Rows) -> bool | None:
         """True, False, or None for SQL's unknown."""
+
+    def may_hold(self, bounds: Bounds) -> bool:  # noqa: ARG002  # by those that can tell
+        """False only where no row within bounds makes this true; columns without bounds have any value."""
+        return True
 
     def __and__(self, other: Predicate) -> Predicate:
         return _Junction("AND", (self, other))
@@ -213,6 +220,18 @@ class _Comparison(Predicate):
             return None
         return _COMPARE[self.symbol](left, right)
 
+    def may_hold(self, bounds: Bounds) -> bool:
+        if not isinstance(self.right, _Value) or self.left.name not in bounds:
+            return True
+        (least, most), value = bounds[self.left.name], self.right.literal
+        if self.symbol == "<>":
+            return not least == value == most
+        lower, upper = self.symbol in ("=", "<", "<="), self.symbol in ("=", ">", ">=")
+        strict = self.symbol in ("<", ">")
+        above = bool(least < value if strict else least <= value)
+        below = bool(most > value if strict else most >= value)
+        return (above or not lower) and (below or not upper)
+
 
 @dataclass(frozen=True, slots=True)
 class _In(Predicate):
@@ -229,6 +248,9 @@ class _In(Predicate):
         if not self.values:
             return False
         return None if left is None else any(left == value.literal for value in self.values)
+
+    def may_hold(self, bounds: Bounds) -> bool:
+        return any(_Comparison("=", self.left, value).may_hold(bounds) for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +279,9 @@ class _Junction(Predicate):
         if deciding in results:
             return deciding
         return None if None in results else not deciding
+
+    def may_hold(self, bounds: Bounds) -> bool:
+        return (any if self.word == "OR" else all)(part.may_hold(bounds) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.decisions import RETIRED, Decision, decide
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.numbers import CheckpointNumbers
-from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
+from laminar_delta.catalog.validation import HISTORY_GONE
 from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.memory import MemoryEngine
 from laminar_delta.engine.predicate import col
@@ -252,6 +253,8 @@ def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
     taken = {"all": col("ordinal").ge(1), "first": col("ordinal").eq(2), "last-of-a-batch": col("ordinal").eq(6)}[which]
     catalog.engine.delete(RETENTION.name, OF_ORDERS & taken)
     orders = catalog.pipeline("orders")
+    (seen,) = catalog.overview()
+    assert (seen.abandoned, seen.retired) == ((0, 2) if which == "last-of-a-batch" else (1, 0))
     report = orders.recover(dry_run=True)
     assert report.chosen_id == (None if which == "last-of-a-batch" else 1)
     assert any("taken out of retention" in note for note in report.notes)
@@ -313,3 +316,44 @@ def test_decisions_of_which_no_version_is_left_are_an_error_that_names_table_and
         assert "Restore the table" in (refused.value.next_step or "")
     assert catalog.pipeline("other").recover(dry_run=True).chosen_id == 1
     catalog.pipeline("other").pin(1, reason="audit")
+
+
+@pytest.mark.parametrize("gone", ["log", "files"])
+def test_what_was_lost_longer_ago_than_history_is_kept_is_passed_over_and_the_report_says_so(
+    catalog: ld.Catalog, gone: str
+) -> None:
+    _save(catalog, 1)
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "200"})
+        cp.state("agg", b"x" * 100_000)
+    orders = catalog.pipeline("orders")
+    newest = col("checkpoint_id").eq(2)
+    for table in (SOURCE_OFFSETS.name, OPERATOR_SNAPSHOTS.name):
+        catalog.engine.delete(table, newest)
+    assert [healed.checkpoint_id for healed in orders.recover(dry_run=True).healed] == [2, 2]
+    if gone == "log":
+        _clean_logs(catalog)
+    else:
+        # As somebody does who wants the space back.
+        for table in (SOURCE_OFFSETS.name, OPERATOR_SNAPSHOTS.name):
+            catalog.engine.vacuum(table, older_than_hours=0, dry_run=False)
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == 1
+    (skipped,) = report.skipped
+    assert "source_offsets has 0 of 1 rows" in skipped.reason
+    for what in ("source_offsets", "the state"):
+        assert f"the history of {what} is gone" in skipped.reason
+    assert HISTORY_GONE in {finding.code for finding in skipped.findings}
+
+
+def test_manifests_lost_longer_ago_than_history_is_kept_are_named_and_the_report_says_how_far_it_reaches(
+    catalog: ld.Catalog,
+) -> None:
+    _save(catalog, 2, sink=True)
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(2))
+    assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 2
+    catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    report = catalog.pipeline("orders").recover(dry_run=True)
+    assert report.chosen_id == 1
+    assert any("the log of manifests reaches back to version" in note for note in report.notes)

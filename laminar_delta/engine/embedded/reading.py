@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,16 +10,18 @@ from deltalake import QueryBuilder
 
 from laminar_delta.engine.answer import HistoryEntry, PartitionSize
 from laminar_delta.engine.arrow import cast_stream, project
-from laminar_delta.engine.deltars import datafusion
-from laminar_delta.engine.deltars.faults import reading
+from laminar_delta.engine.deltars import datafusion, rot
 from laminar_delta.engine.deltars.sizes import partition_sizes
 from laminar_delta.engine.embedded.tables import EmbeddedTables, schema_of
+from laminar_delta.engine.local.log import check_newest_entry
 from laminar_delta.engine.predicate import Dialect, Predicate, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Stamp, parse_user_metadata
 from laminar_delta.engine.settle import HISTORY_WINDOW, OutcomeUnknown
 from laminar_delta.errors import ErrorCode, StorageError
 
 SQL = Dialect.DATAFUSION
+_STEPS = (20, HISTORY_WINDOW)
+"""How many commits back a commit just made is looked for: it is among the newest unless many write at once."""
 
 
 class EmbeddedReader(EmbeddedTables):
@@ -35,56 +37,75 @@ class EmbeddedReader(EmbeddedTables):
         streamed: bool = False,  # noqa: ARG002  # DataFusion streams anyway
     ) -> pa.RecordBatchReader:
         """See `Engine.scan`."""
-        handle = self._open(table, version)
+        handle = self._open_to_read(table, version)
         schema = project(schema_of(handle), columns, table)
         names = ", ".join(quote_name(name, SQL) for name in schema.names)
         query = f"SELECT {names} FROM t" + (f" WHERE {where.sql(SQL)}" if where is not None else "")
-        with reading(table, version):
+        with self._reading(table, version, where):
             stream = QueryBuilder().register("t", handle).execute(query)
         # Batch by batch in Python: handing the stream itself to Arrow's C interface would make a panic on a rotten file,
         # which arrives here as an exception, abort the process.
         batches = (pa.record_batch(batch) for batch in stream)
-        return cast_stream(batches, schema, lambda: reading(table, version))
+        return cast_stream(batches, schema, lambda: self._reading(table, version, where))
 
     def _query(
         self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
     ) -> pa.Table:
-        return datafusion.query(sql, {name: self._open(name, at) for name, at in tables.items()}, views, known)
+        return datafusion.query(sql, {name: self._open_to_read(name, at) for name, at in tables.items()}, views, known)
 
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """See `Engine.history`."""
-        handle = self._open(table)
-        with reading(table):
-            entries = handle.history(limit)
-        return [
-            HistoryEntry(
-                version=entry["version"],
-                timestamp_ms=_told(table, entry, "timestamp"),
-                operation=_told(table, entry, "operation"),
-                metadata=parse_user_metadata(entry.get("userMetadata")),
-                engine_info=entry.get("engineInfo"),
-            )
-            for entry in entries
-        ]
+        handle = self._open_to_read(table)
+        with self._reading(table, history=True):
+            if self._root is not None:
+                # delta-rs numbers what it finds: past an empty entry every number would be wrong.
+                check_newest_entry(self._root / table, back=int(handle.version()) + 1 if limit is None else limit)
+            return [
+                HistoryEntry(
+                    version=entry["version"],
+                    timestamp_ms=_told(table, entry, "timestamp"),
+                    operation=_told(table, entry, "operation"),
+                    metadata=parse_user_metadata(entry.get("userMetadata")),
+                    engine_info=entry.get("engineInfo"),
+                )
+                for entry in handle.history(limit)
+            ]
 
     def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:
         """See `Engine.fences`."""
-        handle = self._open(table)
-        with reading(table):
+        handle = self._open_to_read(table)
+        with self._reading(table):
             found = {name: handle.transaction_version(name) for name in application_ids}
         return {name: int(version) for name, version in found.items() if version is not None}
 
+    def damaged(
+        self,
+        table: str,
+        *,
+        version: int | None = None,
+        where: Predicate | None = None,
+        columns: Sequence[str] = (),
+        intact: Callable[[Mapping[str, Any]], bool] | None = None,
+    ) -> list[str]:
+        """See `Engine.damaged`."""
+        if self._root is None:
+            return []
+        return rot.damaged(
+            self._root / table, self._looked, version=version, where=where, columns=columns, intact=intact
+        )
+
     def sizes(self, table: str) -> list[PartitionSize]:
         """See `Engine.sizes`."""
-        handle = self._open(table)
-        with reading(table):
+        handle = self._open_to_read(table)
+        with self._reading(table):
             return partition_sizes(handle)
 
     def _find_commit(self, table: str, made: Stamp) -> int:
         """The version of a commit whose handle does not tell it."""
-        for entry in self.history(table, limit=HISTORY_WINDOW):
-            if entry.metadata.get(COMMIT_KEY) == made.commit_id:
-                return entry.version
+        for limit in _STEPS:
+            for entry in self.history(table, limit=limit):
+                if entry.metadata.get(COMMIT_KEY) == made.commit_id:
+                    return entry.version
         raise OutcomeUnknown(
             "the commit call returned, but the log does not show it", may_still_land=self._root is None
         )

@@ -19,18 +19,21 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 
 from laminar_delta.engine.arrow import canonical, check_same_table
 from laminar_delta.engine.base import Engine
-from laminar_delta.engine.deltars import upkeep
+from laminar_delta.engine.deltars import rot, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
+from laminar_delta.engine.embedded.around import Around
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
-from laminar_delta.engine.local.log import check_all_entries, check_newest_entry
+from laminar_delta.engine.local.log import check_newest_entry
 from laminar_delta.engine.local.place import local_path
 from laminar_delta.engine.request import Stamp, TableSpec, stamp
-from laminar_delta.errors import FormatError, StorageError
+from laminar_delta.errors import FormatError, LaminarDeltaError, StorageError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from laminar_delta.engine.predicate import Predicate
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +68,8 @@ class EmbeddedTables(Engine):
         self._lock = CatalogLock(self._root, lock_timeout_s) if self._root else None
         self._schemas: dict[str, pa.Schema] = {}
         self._layouts: dict[str, tuple[list[str], list[str]]] = {}
+        self._looked = rot.Looked()
+        self._around = Around()
 
     def create(self, spec: TableSpec) -> bool:
         """See `Engine.create`."""
@@ -107,16 +112,16 @@ class EmbeddedTables(Engine):
         """See `Engine.schema`. Remembered: a table's columns never change within a format version."""
         found = self._schemas.get(table)
         if found is None:
-            found = self._schemas[table] = schema_of(self._open(table))
+            found = self._schemas[table] = schema_of(self._open_to_read(table))
         return found
 
     def properties(self, table: str) -> Mapping[str, str]:
         """See `Engine.properties`."""
-        return dict(self._open(table).metadata().configuration)
+        return dict(self._open_to_read(table).metadata().configuration)
 
     def version(self, table: str) -> int:
         """See `Engine.version`."""
-        return int(self._open(table).version())
+        return int(self._open_to_read(table).version())
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -138,16 +143,39 @@ class EmbeddedTables(Engine):
 
     def _open(self, table: str, version: int | None = None) -> DeltaTable:
         """A fresh handle, never shared."""
+        with self._reading(table, version):
+            if self._root is not None:
+                check_newest_entry(self._root / table, version=version)
+            return DeltaTable(self._uri(table), version=version, storage_options=self._storage_options)
+
+    def _open_to_read(self, table: str, version: int | None = None) -> DeltaTable:
+        """The same for nothing but reading: also where a log checkpoint is damaged, by the entries that it covers."""
+        try:
+            return self._open(table, version)
+        except StorageError as error:
+            damaged = error.details.get("log_checkpoint")
+            if self._root is None or not isinstance(damaged, str):
+                raise
+            try:
+                return self._around.open(self._root / table, Path(damaged), version)
+            except LaminarDeltaError:
+                raise error from None
+
+    @contextmanager
+    def _reading(
+        self, table: str, version: int | None = None, where: Predicate | None = None, *, history: bool = False
+    ) -> Iterator[None]:
+        """Translates what goes wrong, and names the file: delta-rs does not always say which it could not read."""
         try:
             with reading(table, version):
-                if self._root is not None:
-                    check_newest_entry(self._root / table)
-                return DeltaTable(self._uri(table), version=version, storage_options=self._storage_options)
-        except (StorageError, FormatError):
-            # delta-rs does not say which entry of the log it could not read.
-            if self._root is not None:
-                check_all_entries(self._root / table)
-            raise
+                yield
+        except (StorageError, FormatError) as error:
+            if self._root is None:
+                raise
+            found = rot.named(error, self._root / table, self._looked, version=version, where=where, history=history)
+            if found is error:
+                raise
+            raise found from error
 
     def _turn(self) -> AbstractContextManager[None]:
         """This writer's turn: the catalog's lock on a local disk; on an object store conditional puts decide instead."""

@@ -15,24 +15,37 @@ from urllib.parse import unquote
 from laminar_delta.errors import ErrorCode, StorageError
 
 LOG_DIRECTORY = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+"""Where in a log it is written which log checkpoint is the newest."""
 
 
 def newest_entry(table: Path) -> int | None:
     """The highest version that has a log entry; None without a log."""
-    return max(_versions(table), default=None)
+    return max(entry_versions(table), default=None)
 
 
 def oldest_entry(table: Path) -> int | None:
     """The lowest version that has a log entry; None without a log."""
-    return min(_versions(table), default=None)
+    return min(entry_versions(table), default=None)
 
 
-def _versions(table: Path) -> list[int]:
+def entry_versions(table: Path) -> list[int]:
+    """The versions that have a log entry, ascending."""
     try:
         with os.scandir(table / LOG_DIRECTORY) as entries:
-            return [version for entry in entries if (version := _version_of(entry.name)) is not None]
+            return sorted(version for entry in entries if (version := _version_of(entry.name)) is not None)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def log_checkpoints(table: Path) -> dict[int, list[Path]]:
+    """By version the files of its log checkpoint."""
+    found: dict[int, list[Path]] = {}
+    for path in sorted((table / LOG_DIRECTORY).glob("*.checkpoint.*")):
+        version = _checkpointed(path.name)
+        if version >= 0 and path.suffix == ".parquet":
+            found.setdefault(version, []).append(path)
+    return found
 
 
 def entry_path(table: Path, version: int) -> Path:
@@ -40,10 +53,15 @@ def entry_path(table: Path, version: int) -> Path:
     return table / LOG_DIRECTORY / f"{version:020}.json"
 
 
-def check_newest_entry(table: Path) -> int | None:
+def check_newest_entry(table: Path, *, version: int | None = None, back: int | None = None) -> int | None:
     """Makes sure the newest log entry is whole, and none that is still needed is empty.
 
     One look at the directory: entries that a log checkpoint covers are not read any more, and the others are not opened here.
+
+    Args:
+        table: The table's directory.
+        version: Make sure of what readers of this version need as well: readers of an earlier one go by other entries.
+        back: Make sure of that many of the newest as well, as who asks for the history needs them.
 
     Returns:
         The newest version; None without a log.
@@ -56,24 +74,23 @@ def check_newest_entry(table: Path) -> int | None:
             files = list(found)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    entries = {version: file for file in files if (version := _version_of(file.name)) is not None}
+    entries = {number: file for file in files if (number := _version_of(file.name)) is not None}
     if not entries:
         return None
-    covered = max((_checkpointed(file.name) for file in files), default=-1)
-    for version in sorted(version for version in entries if version >= covered):
-        if _is_empty(entries[version]):
-            raise _damaged(entry_path(table, version), "is empty")
     newest = max(entries)
+    covered = {_checkpointed(file.name) for file in files} | {-1}
+    needed = {number for number in entries if number >= max(covered)}
+    if version is not None:
+        since = max((number for number in covered if number <= version), default=-1)
+        needed |= {number for number in entries if since < number <= version}
+    if back is not None:
+        needed |= {number for number in entries if number > newest - back}
+    # The newest first: those above it can still be told.
+    for number in sorted(needed, reverse=True):
+        if _is_empty(entries[number]):
+            raise damaged_entry(table, number, "is empty")
     actions_of(table, newest)
     return newest
-
-
-def check_all_entries(table: Path) -> None:
-    """Looks at every log entry there is, to name the one that is damaged; nothing when all can be parsed."""
-    for path in sorted((table / LOG_DIRECTORY).glob("*.json")):
-        version = _version_of(path.name)
-        if version is not None:
-            actions_of(table, version)
 
 
 def actions_of(table: Path, version: int) -> list[dict[str, Any]]:
@@ -83,9 +100,9 @@ def actions_of(table: Path, version: int) -> list[dict[str, Any]]:
     try:
         actions = [json.loads(line) for line in content.splitlines() if line.strip()]
     except ValueError as error:
-        raise _damaged(path, f"is cut off or damaged ({error})") from error
+        raise damaged_entry(table, version, f"is cut off or damaged ({error})") from error
     if not actions:
-        raise _damaged(path, "is empty")
+        raise damaged_entry(table, version, "is empty")
     return actions
 
 
@@ -116,12 +133,16 @@ def _checkpointed(name: str) -> int:
     return int(stem) if is_one else -1
 
 
-def _damaged(path: Path, what: str) -> StorageError:
+def damaged_entry(table: Path, version: int, what: str) -> StorageError:
+    """The error for a log entry that is damaged."""
+    path = entry_path(table, version)
     return StorageError(
         f"log entry {path} {what}",
         code=ErrorCode.LOG_DAMAGED,
         expected="a whole log entry",
         found=what,
-        next_step="It was not acknowledged if power was lost while it was written: move the file away to go on without it.",
-        details={"path": str(path)},
+        next_step="It was not acknowledged if power was lost while it was written: move the file away to go on without it."
+        if version == newest_entry(table)
+        else "Bring the file back from a backup: others were committed after it.",
+        details={"path": str(path), "version": version},
     )

@@ -25,9 +25,9 @@ from laminar_delta.logs import Event, log_event
 _LOG = logging.getLogger(__name__)
 
 
-def check_newest(table: str, directory: Path) -> int:
-    """The newest version, its log entry found whole."""
-    found = check_newest_entry(directory)
+def check_newest(table: str, directory: Path, *, version: int | None = None, back: int | None = None) -> int:
+    """The newest version, its log entry found whole; see `check_newest_entry`."""
+    found = check_newest_entry(directory, version=version, back=back)
     if found is None:
         raise NotFoundError(
             f"there is no table {table!r} at {directory}", found=str(directory), next_step="Create the catalog first."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from laminar_delta.engine.answer import HistoryEntry, PartitionSize
 from laminar_delta.engine.arrow import cast_table, project
+from laminar_delta.engine.deltars import rot
 from laminar_delta.engine.deltars.sizes import summed
 from laminar_delta.engine.predicate import Predicate, quote_name
 from laminar_delta.engine.request import parse_user_metadata
@@ -35,7 +37,7 @@ class SparkReader(SparkTables):
         streamed: bool = False,
     ) -> pa.RecordBatchReader:
         """See `Engine.scan`."""
-        self._newest(table)
+        self._newest(table, version=version)
         schema = project(self.schema(table), columns, table)
         names = ", ".join(quote_name(name, SQL) for name in schema.names)
         query = f"SELECT {names} FROM {self._places.reference(table)}"
@@ -44,18 +46,18 @@ class SparkReader(SparkTables):
         if where is not None:
             query += f" WHERE {where.sql(SQL)}"
         session = self._own.blobs if streamed and has_binary(schema) else self._own.main
-        with self._reading(table, version):
+        with self._reading(table, version, where):
             found = session.sql(query)
             if not streamed:
                 return cast_table(found.toArrow(), schema).to_reader()
-        return stream(found, schema, lambda: self._reading(table, version))
+        return stream(found, schema, lambda: self._reading(table, version, where))
 
     def _query(
         self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
     ) -> pa.Table:
         sources = {}
         for name, version in tables.items():
-            self._newest(name)
+            self._newest(name, version=version)
             sources[name] = self._places.reference(name) + ("" if version is None else f" VERSION AS OF {version}")
         with self._own.borrowed(settings.QUERIES) as session:
             for name, version in tables.items():
@@ -79,10 +81,10 @@ class SparkReader(SparkTables):
 
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """See `Engine.history`."""
-        self._newest(table)
+        self._newest(table, back=sys.maxsize if limit is None else limit)
         query = f"DESCRIBE HISTORY {self._places.reference(table)}" + (f" LIMIT {limit}" if limit is not None else "")
         columns = ("version", "timestamp", "operation", "userMetadata", "engineInfo")
-        with self._reading(table):
+        with self._reading(table, history=True):
             entries = self._own.main.sql(query).select(*columns).toArrow().to_pylist()
         return [
             HistoryEntry(
@@ -101,6 +103,21 @@ class SparkReader(SparkTables):
         directory = self._places.directory(table)
         found = {} if directory is None else files.standing_fences(directory, application_ids)
         return {name: version for name, version in found.items() if version is not None}
+
+    def damaged(
+        self,
+        table: str,
+        *,
+        version: int | None = None,
+        where: Predicate | None = None,
+        columns: Sequence[str] = (),
+        intact: Callable[[Mapping[str, Any]], bool] | None = None,
+    ) -> list[str]:
+        """See `Engine.damaged`."""
+        directory = self._places.directory(table)
+        if directory is None:
+            return []
+        return rot.damaged(directory, self._looked, version=version, where=where, columns=columns, intact=intact)
 
     def sizes(self, table: str) -> list[PartitionSize]:
         """See `Engine.sizes`."""
@@ -122,5 +139,6 @@ class SparkReader(SparkTables):
         """Rows as a frame of the user's own session."""
         names = ", ".join(quote_name(name, SQL) for name in columns)
         at = "" if version is None else f" VERSION AS OF {version}"
+        self._newest(table, version=version)
         with self._reading(table, version):
             return session.sql(f"SELECT {names} FROM {self._places.reference(table)}{at} WHERE {where.sql(SQL)}")

@@ -13,9 +13,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from laminar_delta.engine.arrow import canonical, check_same_table
 from laminar_delta.engine.base import Engine
+from laminar_delta.engine.deltars import rot
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S
-from laminar_delta.engine.local.log import check_all_entries, newest_entry
+from laminar_delta.engine.local.log import newest_entry
 from laminar_delta.engine.request import Stamp, TableSpec, stamp
 from laminar_delta.engine.spark import files
 from laminar_delta.engine.spark.commits import Commits
@@ -28,6 +29,8 @@ from laminar_delta.errors import FormatError, LaminarDeltaError, NotFoundError, 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from laminar_delta.engine.predicate import Predicate
 
 _CREATE_TRIES = 20
 _CREATE_PAUSE_S = 0.5
@@ -68,6 +71,7 @@ class SparkTables(Engine):
         self._opening = threading.Lock()
         self._opened: tuple[OwnSessions, Places, Commits] | None = None
         self._schemas: dict[str, pa.Schema] = {}
+        self._looked = rot.Looked()
         if spark is not None:
             self._open()
 
@@ -167,13 +171,13 @@ class SparkTables(Engine):
     def _commits(self) -> Commits:
         return self._open()[2]
 
-    def _newest(self, table: str) -> int | None:
+    def _newest(self, table: str, *, version: int | None = None, back: int | None = None) -> int | None:
         """The newest version of a table on this machine's disk, its log entry found whole; None for tables elsewhere."""
         directory = self._places.directory(table)
         if directory is None:
             return None
         with reading(table):
-            return files.check_newest(table, directory)
+            return files.check_newest(table, directory, version=version, back=back)
 
     @contextmanager
     def _turn(self, table: str) -> Iterator[int | None]:
@@ -183,13 +187,18 @@ class SparkTables(Engine):
             yield self._newest(table)
 
     @contextmanager
-    def _reading(self, table: str, version: int | None = None) -> Iterator[None]:
+    def _reading(
+        self, table: str, version: int | None = None, where: Predicate | None = None, *, history: bool = False
+    ) -> Iterator[None]:
+        """Translates what goes wrong, and names the file: Spark does not always say which it could not read."""
         try:
             with reading(table, version):
                 yield
-        except (StorageError, FormatError):
-            # Spark does not always say which entry of the log it could not read.
+        except (StorageError, FormatError) as error:
             directory = self._places.directory(table)
-            if directory is not None:
-                check_all_entries(directory)
-            raise
+            if directory is None:
+                raise
+            found = rot.named(error, directory, self._looked, version=version, where=where, history=history)
+            if found is error:
+                raise
+            raise found from error

@@ -69,3 +69,34 @@ class LocalFiles:
             assert str(path) in str(caught.value)
         path.write_bytes(whole)
         assert set(harness.open().read(LINES.name).column("id").to_pylist()) == set(range(1, back + 2))
+
+    def test_an_empty_log_entry_below_a_log_checkpoint_is_not_read_past_by_who_goes_back(
+        self, harness: LocalHarness
+    ) -> None:
+        """The newest version does not need it; an earlier one without its rows, or a history with other numbers, would lie."""
+        engine = harness.open()
+        engine.create(LINES)
+        for number in range(1, 5):
+            engine.append(LINES.name, line("p", number))
+        engine.log_checkpoint(LINES.name)
+        engine.append(LINES.name, line("p", 5))
+        path = entry_path(harness.root / LINES.name, 2)
+        whole = path.read_bytes()
+        path.write_bytes(b"")
+        other = harness.open()
+        assert set(other.read(LINES.name).column("id").to_pylist()) == {1, 2, 3, 4, 5}
+        assert other.read(LINES.name, version=1).num_rows == 1
+        assert other.read(LINES.name, version=4).num_rows == 4
+        assert [entry.version for entry in other.history(LINES.name, limit=3)] == [5, 4, 3]
+        for use in (
+            lambda: other.read(LINES.name, version=2),
+            lambda: other.read(LINES.name, version=3),
+            lambda: other.history(LINES.name),
+            lambda: other.version_at(LINES.name, 0),
+        ):
+            with pytest.raises(StorageError) as caught:
+                use()
+            assert caught.value.code is ErrorCode.LOG_DAMAGED
+            assert str(path) in str(caught.value)
+        path.write_bytes(whole)
+        assert harness.open().read(LINES.name, version=3).num_rows == 3

@@ -31,6 +31,7 @@ class Event(str, Enum):
     STATE_HEALED = "state.healed"
     STATE_NOT_STORED_UPON = "state.not_stored_upon"
     LOG_CHECKPOINT_FAILED = "log_checkpoint.failed"
+    POSITIONS_FORGOTTEN = "positions.forgotten"
     BATCH_DONE = "streaming.batch_done"
     BATCHES_BEGIN_LATE = "streaming.begins_late"
     BATCHES_REPEATED = "streaming.repeats"

@@ -143,6 +143,21 @@ class Catalog(Displayed):
         rows = self.reading.rows(MANIFESTS, columns=["pipeline"])
         return sorted({row["pipeline"] for row in rows})
 
+    def forget_positions(self, pipeline: str, *, reason: str, owner: str | None = None) -> None:
+        """Gives up where a pipeline's sources were, for good: where that cannot be read, and keeps every writer out.
+
+        Checkpoints stay as they are. Sessions begin anew: their sources are read from wherever they begin.
+
+        Args:
+            pipeline: Whose.
+            reason: Why, for the audit.
+            owner: Who, likewise; user and process by default.
+        """
+        from laminar_delta.catalog.forgetting import forget_positions
+
+        self._check_now("written")
+        forget_positions(self.engine, validate_pipeline_name(pipeline), reason=reason, owner=owner or default_owner())
+
     def writer(
         self,
         pipeline: str,

@@ -2,6 +2,9 @@
 
 Taking over is an insert-only merge of the next generation into `writers`, which exactly one can win, and then the fence on the
 two tables where a zombie could do harm. It is complete when both stand; nothing is read for resuming before that.
+
+Rows of `writers` that were deleted, or whose file cannot be read, give no number out again: a fence that stands tells of the
+generation that raised it, and the statistics in the log how far the generations in a file go. The merge decides as ever.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.bounds import bound
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.positions import raise_head
+from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Fence, Merge, WhenMatched
-from laminar_delta.errors import ConflictError, FencedError
+from laminar_delta.errors import ConflictError, CorruptionError, FencedError, StorageError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
@@ -54,9 +59,21 @@ def application_id(pipeline: str) -> str:
 
 
 def current(engine: Engine, pipeline: str) -> Row | None:
-    """The newest row of `writers` for a pipeline."""
-    rows = engine.read(WRITERS.name, where=col("pipeline").eq(pipeline)).to_pylist()
+    """The newest row of `writers` for a pipeline; where its file cannot be read, a row of its number and nothing else."""
+    reading = Reading(engine)
+    try:
+        rows = reading.rows(WRITERS, where=col("pipeline").eq(pipeline))
+    except (StorageError, CorruptionError) as error:
+        raise_unless_damage(error)
+        number = bound(reading, WRITERS, pipeline, "generation", 0, error)
+        return {**dict.fromkeys(WRITERS.schema.names), "pipeline": pipeline, "generation": number, "damage": error}
     return max(rows, key=lambda row: row["generation"], default=None)
+
+
+def _fenced(engine: Engine, pipeline: str) -> int:
+    """The generation whose fence stands on `manifests`; 0 without one. It was in `writers` first, whatever became of that."""
+    application = application_id(pipeline)
+    return engine.fences(MANIFESTS.name, [application]).get(application, 0) // ORDINALS
 
 
 def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, seize: bool) -> Generation:
@@ -70,18 +87,15 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
         seize: Take it also from a holder that has not let go; otherwise that is `ConflictError`.
     """
     for _ in range(_TRIES):
+        # The fence before the rows: who takes over in between must not look as if its row were lost.
+        fenced = _fenced(engine, pipeline)
         holder = current(engine, pipeline)
-        if holder is not None and holder["released_at"] is None and not seize:
-            raise ConflictError(
-                f"pipeline {pipeline!r} has a writer: {holder['owner']!r} on {holder['host']}, "
-                f"generation {holder['generation']}",
-                expected="no writer",
-                found=holder["owner"],
-                next_step="Wait for it to end, or take over.",
-                details={"generation": holder["generation"], "host": holder["host"], "pid": holder["pid"]},
-            )
-        number = 1 if holder is None else holder["generation"] + 1
-        if _claim(engine, pipeline, number, owner, reason):
+        if not seize:
+            _check_free(pipeline, holder, fenced)
+        newest = 0 if holder is None else holder["generation"]
+        number = max(fenced, newest) + 1
+        damaged = holder is not None and "damage" in holder
+        if _claim(engine, pipeline, number, owner, reason, narrow=damaged):
             taken = Generation(pipeline=pipeline, number=number, owner=owner)
             _raise_fences(engine, taken, reason)
             log_event(
@@ -100,6 +114,31 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
             )
             return taken
     raise ConflictError(f"pipeline {pipeline!r}: lost {_TRIES} races for the next generation in a row")
+
+
+def _check_free(pipeline: str, holder: Row | None, fenced: int) -> None:
+    """Raises unless nobody is the writer of a pipeline, for certain."""
+    if holder is not None and "damage" in holder:
+        # Whether it has let go is in what cannot be read.
+        raise holder["damage"]
+    if fenced > (0 if holder is None else holder["generation"]):
+        raise ConflictError(
+            f"pipeline {pipeline!r} has or had a writer of generation {fenced}, of which table {WRITERS.name!r} has no row any "
+            "more: whether it has let go cannot be told",
+            expected="no writer",
+            found=fenced,
+            next_step="Make sure that it has ended, and take over.",
+            details={"generation": fenced},
+        )
+    if holder is not None and holder["released_at"] is None:
+        raise ConflictError(
+            f"pipeline {pipeline!r} has a writer: {holder['owner']!r} on {holder['host']}, "
+            f"generation {holder['generation']}",
+            expected="no writer",
+            found=holder["owner"],
+            next_step="Wait for it to end, or take over.",
+            details={"generation": holder["generation"], "host": holder["host"], "pid": holder["pid"]},
+        )
 
 
 def release(engine: Engine, held: Generation) -> None:
@@ -129,18 +168,26 @@ def release(engine: Engine, held: Generation) -> None:
 def check_held(engine: Engine, held: Generation) -> None:
     """Raises `FencedError` when a newer generation exists. For writes that need the generation but carry no fence."""
     holder = current(engine, held.pipeline)
-    if holder is not None and holder["generation"] > held.number:
+    newest = 0 if holder is None else holder["generation"]
+    if newest < held.number:
+        # Its own row is not there: others may be missing too, and the fence tells.
+        newest = max(newest, _fenced(engine, held.pipeline))
+    if newest > held.number:
+        by = f" of {holder['owner']!r}" if holder is not None and holder["generation"] == newest else ""
         raise FencedError(
-            f"pipeline {held.pipeline!r}: generation {held.number} of {held.owner!r} was taken over by generation "
-            f"{holder['generation']} of {holder['owner']!r}",
+            f"pipeline {held.pipeline!r}: generation {held.number} of {held.owner!r} was taken over by generation {newest}{by}",
             expected=held.number,
-            found=holder["generation"],
+            found=newest,
         )
 
 
-def _claim(engine: Engine, pipeline: str, number: int, owner: str, reason: str | None) -> bool:
+def _claim(engine: Engine, pipeline: str, number: int, owner: str, reason: str | None, *, narrow: bool = False) -> bool:
     row = _row(pipeline, number, owner, reason)
-    merge = Merge(keys=("pipeline", "generation"), scope=target("pipeline").eq(pipeline))
+    scope = target("pipeline").eq(pipeline)
+    if narrow:
+        # No file without that number is opened, by what the log tells of each.
+        scope = scope & target("generation").eq(number)
+    merge = Merge(keys=("pipeline", "generation"), scope=scope)
     metadata = {"operation": "claim", "pipeline": pipeline, "generation": number, "owner": owner, "reason": reason}
     try:
         made = engine.merge(WRITERS.name, pa.Table.from_pylist([row], schema=WRITERS.schema), merge, metadata=metadata)

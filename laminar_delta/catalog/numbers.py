@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.bounds import above, bound
 from laminar_delta.catalog.committed import committed_ids
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
-from laminar_delta.engine.predicate import MAX_BIGINT, col
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading
-    from laminar_delta.engine.request import TableSpec
-    from laminar_delta.errors import LaminarDeltaError
 
 
 class CheckpointNumbers:
@@ -78,40 +76,12 @@ def _highest(reading: Reading, pipeline: str) -> int:
     highest = max({0, *committed, *standing(reading, pipeline).decided})
     for table in (MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS):
         try:
-            highest = max(_above(reading, table, pipeline, highest))
+            highest = max(above(reading, table, pipeline, "checkpoint_id", highest))
         except (StorageError, CorruptionError) as error:
             raise_unless_damage(error)
             if table is MANIFESTS and not committed:
                 # As for recovery: checkpoints that cannot be read are not taken for none.
                 raise
-            highest = _bound(reading, table, pipeline, highest, error)
+            # Some that nobody used may be left out; none is given out twice.
+            highest = bound(reading, table, pipeline, "checkpoint_id", highest, error)
     return highest
-
-
-def _above(reading: Reading, table: TableSpec, pipeline: str, number: int) -> set[int]:
-    """Ids above one, and that one. Only files that may hold such are touched, by partition or statistics: as a rule none."""
-    where = col("pipeline").eq(pipeline) & col("checkpoint_id").gt(number)
-    return {number, *(row["checkpoint_id"] for row in reading.rows(table, where=where, columns=["checkpoint_id"]))}
-
-
-def _bound(reading: Reading, table: TableSpec, pipeline: str, known: int, damage: LaminarDeltaError) -> int:
-    """An id that none in a table is above, though a file with ids above the known one cannot be read.
-
-    Its statistics are in the log, and tell how far its ids go. Some that nobody used may be left out; none is given out twice.
-
-    Raises:
-        LaminarDeltaError: The damage, where ids of any height could be in it.
-    """
-    unreadable, readable = known, MAX_BIGINT
-    while readable - unreadable > 1:
-        number = (unreadable + readable) // 2
-        try:
-            _above(reading, table, pipeline, number)
-        except (StorageError, CorruptionError) as error:
-            raise_unless_damage(error)
-            unreadable = number
-        else:
-            readable = number
-    if readable == MAX_BIGINT:
-        raise damage
-    return max(_above(reading, table, pipeline, readable))

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.patience import again_after_conflicts
-from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col, source, target
 from laminar_delta.engine.request import Merge, WhenMatched
-from laminar_delta.errors import CorruptionError, FencedError
+from laminar_delta.errors import CorruptionError, FencedError, StorageError
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ SOURCE = "source"
 """The kind of a source's position."""
 RESULT = "result"
 """The kind of a query's result sequence; its `source` is the query."""
+
+FORGET = "forget positions"
+"""What the commit is called that gives up a pipeline's rows: see `forgetting`."""
 
 KEYS = ("pipeline", "kind", "source")
 """What a row is known by."""
@@ -135,7 +138,7 @@ def raise_head(engine: Engine, taken: Generation, metadata: Mapping[str, object]
         condition=target("generation").lt(source("generation")),
     )
     merge = Merge(keys=KEYS, scope=target("pipeline").eq(taken.pipeline), when_matched=(raised,))
-    if taken.number > 1 and not _rows(Reading(engine), _head(taken.pipeline)):
+    if taken.number > 1 and not _head_rows(engine, taken.pipeline):
         _check_never_made(engine, taken.pipeline)
     rows = pa.Table.from_pylist([row], schema=SOURCE_CHECKPOINTS.schema)
 
@@ -180,10 +183,24 @@ def _head(pipeline: str) -> Predicate:
     return col("pipeline").eq(pipeline) & col("kind").eq(HEAD)
 
 
+def _head_rows(engine: Engine, pipeline: str) -> list[Row]:
+    try:
+        return _rows(Reading(engine), _head(pipeline))
+    except (StorageError, CorruptionError) as error:
+        raise_unless_damage(error)
+        error.next_step = (
+            "Bring the file back from a backup: data files never change. Without one, "
+            f"`catalog.forget_positions({pipeline!r}, reason=...)` gives up where its sources were; checkpoints stay."
+        )
+        raise
+
+
 def _check_never_made(engine: Engine, pipeline: str) -> None:
     """Refuses to make a head row where there was one. A takeover that was cut off may never have made it."""
     for entry in engine.history(SOURCE_CHECKPOINTS.name):
         if entry.metadata.get("pipeline") == pipeline:
+            if entry.metadata.get("operation") == FORGET:
+                return
             raise CorruptionError(
                 f"pipeline {pipeline!r} has lost its rows in {SOURCE_CHECKPOINTS.name!r}",
                 expected="a head row",

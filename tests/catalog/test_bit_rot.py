@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,20 @@ from laminar_delta.errors import LaminarDeltaError, StorageError
 
 SAVED = 10
 COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots", "retention")
-WRITERS_OWN = ("writers", "source_checkpoints")
-"""What a takeover merges into: who is the writer, and its positions, have no other copy."""
+COLUMNS_AND_PROPERTIES = f"{0:020}.json"
+"""Where a changed letter can leave everything well-formed, in names and settings that nothing else repeats."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What recovery came to."""
+
+    used: int | None
+    """The checkpoint used, proved to be the one saved."""
+    told: str
+    """Everything it said about others, or the words of the refusal."""
+    kept_out: str | None = None
+    """What keeps a writer out."""
 
 
 def _state(number: int) -> bytes:
@@ -38,24 +50,21 @@ def _make(place: Path, *, compacted: bool) -> None:
             catalog.engine.log_checkpoint(table)
 
 
-def _recover(place: Path, *, saved: int = SAVED, writing: bool = True) -> str:
-    """What recovery came to: the checkpoint used, proved to be the one saved, or the words of the refusal.
-
-    With `writing` a writer has to get in as well: without one nothing goes on.
-    """
+def _recover(place: Path, *, saved: int = SAVED, writing: bool = True) -> Outcome:
+    """Recovers. With `writing` a writer has to get in as well: without one nothing goes on."""
     try:
         orders = ld.open_catalog(str(place)).pipeline("orders")
         report = orders.recover(dry_run=True)
     except LaminarDeltaError as error:
-        return str(error)
+        return Outcome(None, str(error))
     assert not report.is_fresh_start
+    told = "; ".join([*(skipped.reason for skipped in report.skipped), *report.notes])
     if report.manifest is None:
-        return "; ".join(skipped.reason for skipped in report.skipped)
+        return Outcome(None, told)
     number = report.manifest.checkpoint_id
     assert report.manifest.source_offsets["kafka"].offsets == {"0": str(number)}
     assert report.manifest.epoch == number
-    kept_out = _kept_out(place, saved) if writing else None
-    return kept_out or f"used {number}"
+    return Outcome(number, told, _kept_out(place, saved) if writing else None)
 
 
 def _kept_out(place: Path, saved: int) -> str | None:
@@ -86,16 +95,23 @@ def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, 
             damaged[position] ^= 1 << chance.randrange(8)
             path.write_bytes(damaged)
             outcome = _recover(place, writing=nth == 0)
-            used += outcome.startswith("used")
-            table = path.relative_to(place).parts[0]
-            healable = table not in WRITERS_OWN and (compacted or table != "retention")
-            if path.suffix == ".parquet" and "_delta_log" not in path.parts and healable:
+            used += outcome.used is not None
+            table, where = path.relative_to(place).parts[0], f"{path} at {position}: {outcome}"
+            is_log = "_delta_log" in path.parts
+            if not is_log and (compacted or table != "retention"):
                 # One data file holds at most one checkpoint, or all of them in a version that was compacted later.
-                assert outcome.startswith("used"), f"{path.name} at {position}: {outcome}"
-            elif not outcome.startswith("used"):
-                assert path.name in outcome or table in outcome, f"{path} at {position}: {outcome}"
+                assert outcome.used, where
+                # Positions have no other copy; who the writers were is known without the file.
+                assert outcome.kept_out is None or table == "source_checkpoints", where
+            for said in (outcome.told if outcome.used != SAVED else None, outcome.kept_out):
+                if said is not None:
+                    known_by_table = path.name == COLUMNS_AND_PROPERTIES or path.suffixes[-2:] == [
+                        ".checkpoint",
+                        ".parquet",
+                    ]
+                    assert path.name in said or (known_by_table and table in said), where
         path.write_bytes(whole)
-    assert _recover(place) == f"used {SAVED}"
+    assert _recover(place).used == SAVED
     assert used > len(files)
 
 
@@ -108,7 +124,7 @@ def test_a_missing_data_file_is_survived(tmp_path: Path, table: str) -> None:
             continue
         whole = path.read_bytes()
         path.unlink()
-        assert _recover(place).startswith("used")
+        assert _recover(place).used
         path.write_bytes(whole)
 
 
@@ -137,9 +153,9 @@ def test_a_column_renamed_in_the_log_is_damage_of_that_table(tmp_path: Path, tab
     whole = first.read_bytes()
     assert name in whole
     first.write_bytes(whole.replace(name, name[:-1] + b"~"))
-    assert table in _recover(place, saved=1)
+    assert table in _recover(place, saved=1).told
     first.write_bytes(whole)
-    assert _recover(place, saved=1) == "used 1"
+    assert _recover(place, saved=1).used == 1
 
 
 def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_path: Path) -> None:

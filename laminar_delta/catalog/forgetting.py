@@ -1,0 +1,43 @@
+"""Giving up the positions of a pipeline's sources, where their file cannot be read and no backup has it.
+
+They have no other copy, and a takeover merges into them: as long as they are unreadable there is no writer. To go on without
+them is for somebody to decide who knows what it means; checkpoints, and who is the writer, are not touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.decisions import check_reason
+from laminar_delta.catalog.positions import FORGET
+from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.engine.predicate import col
+from laminar_delta.logs import Event, log_event
+
+if TYPE_CHECKING:
+    from laminar_delta.engine.base import Engine
+
+_LOG = logging.getLogger(__name__)
+
+
+def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) -> None:
+    """Takes everything of a pipeline out of `source_checkpoints`, read or not; the next takeover begins anew there.
+
+    The fence stays, so that a writer of before commits nothing.
+    """
+    check_reason("giving up positions", reason)
+    metadata = {"operation": FORGET, "pipeline": pipeline, "owner": owner, "reason": reason}
+    # By the partition alone: no file is opened for it.
+    engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)
+    log_event(
+        _LOG,
+        logging.WARNING,
+        Event.POSITIONS_FORGOTTEN,
+        "the positions of pipeline %s were given up by %s",
+        pipeline,
+        owner,
+        pipeline=pipeline,
+        owner=owner,
+        reason=reason,
+    )

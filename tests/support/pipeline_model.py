@@ -19,6 +19,8 @@ class PipelineModel:
     """All pipelines, this one too."""
     generation: int = 0
     released: bool = True
+    holder_known: bool = True
+    """Whether what was written down of its writer is still there."""
     fence: tuple[int, int] = (0, 0)
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     staged: list[Staged] = field(default_factory=list)
@@ -57,6 +59,7 @@ class PipelineModel:
     def take_over(self) -> WriterModel:
         self.generation += 1
         self.released = False
+        self.holder_known = True
         self.fence = (self.generation, 0)
         # A derived one uses state that is there already.
         burned = [

@@ -3,7 +3,15 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import (
+    MANIFESTS,
+    OPERATOR_DELTAS,
+    OPERATOR_SNAPSHOTS,
+    RETENTION,
+    SINK_STATUSES,
+    SOURCE_OFFSETS,
+    WRITERS,
+)
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.engine.request import TableSpec
 from tests.support.damage import DataFile, data_files, overwrite
@@ -36,6 +44,24 @@ class Harming(Machine):
             else:
                 self.catalog.engine.delete(table.name, where)
             found.sources_gone = True
+
+    @precondition(lambda self: any(True for _ in self.all()))
+    @rule(data=st.data(), table=st.sampled_from([SINK_STATUSES, RETENTION, RETENTION, WRITERS]), some=st.booleans())
+    def damage_records(self, data: st.DataObject, table: TableSpec, some: bool) -> None:
+        """What was said of sinks, decided on checkpoints, or written down of writers is taken out."""
+        name, found = self.draw_checkpoint(data)
+        where: Predicate = col("pipeline").eq(name)
+        if table is SINK_STATUSES:
+            # Nobody misses a word that was not said: the sink is as it was saved, and gets its data again.
+            where &= col("checkpoint_id").eq(found.number)
+            found.changes.clear()
+        elif table is WRITERS:
+            # Who was the writer is forgotten, and that there was one is not.
+            self.models[name].holder_known = False
+        elif some:
+            # All of them stand, and so does the first of several.
+            where &= col("ordinal").eq(1)
+        self.catalog.engine.delete(table.name, where)
 
     @rule(data=st.data(), table=st.sampled_from(HARMED), place=st.floats(0, 1), resume=st.booleans())
     def rot(self, data: st.DataObject, table: TableSpec, place: float, resume: bool) -> None:

@@ -54,7 +54,7 @@ class Saving(Machine):
 
     def ask_politely(self, name: str) -> None:
         """Becomes the writer only if nobody is."""
-        if self.models[name].released:
+        if self.models[name].released and self.models[name].holder_known:
             told = self.told(lambda: self.catalog.writer(name, takeover=False))
             held = Held(told[1], self.models[name].take_over())
             self.writers[name].append(held)

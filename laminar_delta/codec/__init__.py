@@ -21,7 +21,6 @@ from laminar_delta.codec.lz4block import (
     MAX_RAW_BYTES,
     compress_block,
     compress_prefixed,
-    decompress_block,
     decompress_prefixed,
     decompress_recycling,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "MAX_RAW_BYTES",
     "compress_block",
     "compress_prefixed",
-    "decompress_block",
     "decompress_prefixed",
     "decompress_recycling",
     "MAX_BATCH_BYTES",

@@ -1,12 +1,12 @@
 """Raw LZ4 blocks, alone or behind a length prefix.
 
-    raw        one LZ4 block (not a frame); its raw length is stored elsewhere and must be exact
+    raw        one LZ4 block (not a frame); its raw length and checksum are stored elsewhere and must be exact
     prefixed   raw length as u32 little-endian, then one LZ4 block; the prefix is only an upper limit
 
 A decoder must allocate before it knows whether the stated length is true. No LZ4 block expands more than 255-fold: a
 match of any length costs a byte per 255 bytes of output, literals cost a byte each. So nothing here allocates more
-than `255 * len(block)`, nor more than the caller's `max_bytes`. The binding fills a buffer of that size and then
-copies what was decoded: the peak is twice the smaller of the two.
+than `255 * len(block)`, nor more than the caller's `max_bytes`. For the prefixed form the binding fills a buffer of that
+size and then copies what was decoded: the peak is twice the smaller of the two.
 
 The two forms treat a wrong length differently. LaminarDB's decoder takes a prefix larger than the content, so the
 prefixed form lowers it to what the block can hold and decodes. The raw form is our own, its length was written by us,
@@ -62,8 +62,12 @@ def compress_prefixed(data: BytesLike) -> bytes:
     return compressed
 
 
-def decompress_block(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_RAW_BYTES) -> bytes:
-    """Decode a raw block whose content is exactly `raw_length` bytes.
+def decompress_recycling(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_RAW_BYTES) -> memoryview:
+    """Decode a raw block of `raw_length` bytes with a checksum beside it, which the caller must compare.
+
+    A block that holds less than stated is not noticed here: what is behind its content is whatever was in memory, which is
+    memory that Arrow uses again. Fresh memory for every block costs more than decoding it, and threads that ask the system for
+    some wait for one another.
 
     Args:
         block: the block, without prefix.
@@ -72,27 +76,6 @@ def decompress_block(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_
 
     Raises:
         FormatError: `raw_length` is above `max_bytes` or above what the block can hold; nothing was allocated.
-        CorruptionError: the block is damaged, or holds another number of bytes.
-    """
-    view = _sized(block, raw_length, max_bytes)
-    raw = _decode(view, raw_length)
-    if len(raw) != raw_length:
-        raise CorruptionError(
-            f"LZ4 decompression failed: the block holds {len(raw)} bytes, {raw_length} were expected",
-            expected=raw_length,
-            found=len(raw),
-        )
-    return raw
-
-
-def decompress_recycling(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_RAW_BYTES) -> memoryview:
-    """The same into memory that Arrow uses again, for blocks with a checksum beside them, which the caller must compare.
-
-    A block that holds less than stated is not noticed here: what is behind its content is whatever was in memory. Fresh memory
-    for every block costs more than decoding it, and threads that ask the system for some wait for one another.
-
-    Raises:
-        FormatError: as `decompress_block`.
         CorruptionError: the block is damaged, or holds more than `raw_length` bytes.
     """
     import pyarrow as pa

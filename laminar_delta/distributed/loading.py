@@ -1,7 +1,7 @@
 """Loading a frame: the driver reads layouts, executors put the blocks together and verify them.
 
-Where the embedded engine commits, each task opens the tables itself and streams. Where Spark does, chunks and layouts are
-brought together by Spark, operator partition by operator partition.
+Where the embedded engine commits, each task opens the tables itself and streams. Where Spark does, Spark brings blocks
+together, operator partition by operator partition, in their order.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from laminar_delta.catalog.state import applying
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
-from laminar_delta.catalog.state.streaming import CHUNK_COLUMNS, put_together
+from laminar_delta.catalog.state.streaming import CHUNK_COLUMNS
+from laminar_delta.distributed.gathering import INLINE, ORDER, RUNS, in_order, wanted_runs
 from laminar_delta.engine import open_engine
 from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.predicate import col
@@ -89,29 +91,30 @@ def _brought_together(
     layouts: list[Layout],
     piece_bytes: int | None,
 ) -> DataFrame:
-    lines = [[*state.line(layout), layout] for layout in layouts]
+    lines = {(layout.operator, layout.partition): [*state.line(layout), layout] for layout in layouts}
     functions = applying.known()
 
-    def task(left: pa.Table, right: pa.Table) -> pa.Table:
+    def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return wanted_runs(lines, batches)
+
+    def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         applying.take(functions)
-        # Chunks of partitions that this checkpoint does not have any more come without a layout.
-        batches = [
-            batch
-            for given in right.to_pylist()
-            for batch in _batches(given, iter((_put_together(left.to_pylist(), given),)), piece_bytes)
-        ]
-        return pa.Table.from_batches(batches, schema=_schema(with_sequence=piece_bytes is not None))
+        for key, pieces in in_order(lines, batches):
+            yield from _batches(dict(zip(KEY, key, strict=True)), pieces, piece_bytes)
 
-    rows: list[tuple[str, int, bytes | None, bytearray | None]] = []
-    rows += [(line[-1].operator, line[-1].partition, pickle.dumps(line), None) for line in lines]
-    rows += [(operator, 0, None, bytearray(inline)) for operator, inline in state.inline().items()]
-    given = spark.createDataFrame(rows, "operator string, partition bigint, layouts binary, inline binary")
-    chunks = _chunks(state, engine, spark, [layout for line in lines for layout in line])
-    schema = WHOLE if piece_bytes is None else IN_PIECES
-    return chunks.groupBy(*KEY).cogroup(given.groupBy(*KEY)).applyInArrow(task, schema)
+    first: list[tuple[str, int, int, int, bytearray | None]] = [(*key, INLINE, 0, None) for key in lines]
+    first += [(operator, 0, INLINE, 0, bytearray(inline)) for operator, inline in state.inline().items()]
+    found = spark.createDataFrame(first, from_arrow_schema(RUNS))
+    chunks = _chunks(state, engine, spark, [layout for line in lines.values() for layout in line])
+    if chunks is not None:
+        found = found.unionByName(chunks.mapInArrow(cut, found.schema))
+    sorted_ = found.repartition(*KEY).sortWithinPartitions(*ORDER)
+    return sorted_.mapInArrow(join, WHOLE if piece_bytes is None else IN_PIECES)
 
 
-def _chunks(state: CheckpointState, engine: SparkEngine, spark: SparkSession, layouts: list[Layout]) -> DataFrame:
+def _chunks(
+    state: CheckpointState, engine: SparkEngine, spark: SparkSession, layouts: list[Layout]
+) -> DataFrame | None:
     """Every chunk that some layout may need."""
     frames = []
     for table in sorted({store.table for layout in layouts for store in layout.stores}):
@@ -120,23 +123,7 @@ def _chunks(state: CheckpointState, engine: SparkEngine, spark: SparkSession, la
             where = col("pipeline").eq(state.owner) & col("checkpoint_id").is_in(numbers) & col("chunk").ge(0)
             where &= col("operator").is_in(sorted({layout.operator for layout in layouts}))
             frames.append(engine.frame(spark, table, CHUNK_COLUMNS, where, reading.versions.get(table)))
-    if not frames:
-        columns = (
-            "checkpoint_id bigint, attempt_id string, operator string, partition bigint, chunk bigint, "
-            "raw_length bigint, xxh3 decimal(20,0), names binary, data binary"
-        )
-        return spark.createDataFrame([], columns)
-    return reduce(lambda one, other: one.unionByName(other), frames)
-
-
-def _put_together(chunks: list[Row], given: Row) -> bytes:
-    if given["inline"] is not None:
-        return bytes(given["inline"])
-    line: list[Layout] = pickle.loads(given["layouts"])  # from our own driver
-    state = put_together(line[0], chunks)
-    for delta in line[1:]:
-        state = applying.apply_delta(str(delta.apply), state, put_together(delta, chunks))
-    return state
+    return reduce(lambda one, other: one.unionByName(other), frames) if frames else None
 
 
 def _reading(order: bytes) -> Reading:

@@ -11,12 +11,12 @@ from deltalake.transaction import AddAction
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY
-from laminar_delta.catalog.state.streaming import put_together
 from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.distributed.cutting import Order, cut_rows
 from laminar_delta.distributed.saving import check_there, stage_frame
 from laminar_delta.engine import open_engine
 from laminar_delta.errors import InvalidInputError, StorageError
+from tests.support.gathered import gathered
 
 ATTEMPT = Attempt(pipeline="orders", checkpoint_id=1, attempt_id="a", generation=1, owner="job")
 
@@ -66,15 +66,8 @@ def _states(names: tuple[str, ...], *batches: list[tuple[object, ...]]) -> dict[
         for rows in batches
     )
     made = list(cut_rows(order, given))
-    chunks = [row for row, layout in made if layout is None]
-    return {
-        (layout.operator, layout.partition): put_together(
-            layout,
-            [row for row in chunks if (row["operator"], row["partition"]) == (layout.operator, layout.partition)],
-        )
-        for _, layout in made
-        if layout is not None
-    }
+    layouts = [layout for _, layout in made if layout is not None]
+    return gathered(layouts, [row for row, layout in made if layout is None])
 
 
 def test_a_task_makes_one_state_of_a_row_or_of_pieces_in_order() -> None:

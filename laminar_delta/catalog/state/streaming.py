@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.state.chunks import blocks_of, names_of
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.tables import BY_NAME
-from laminar_delta.codec import Span, StreamDigest, runs, verify, xxh3_hex
+from laminar_delta.codec import Span, StreamDigest, runs, verify
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError
 
@@ -51,20 +51,6 @@ CHUNK_COLUMNS = (
 )
 
 
-def put_together(layout: Layout, chunks: Iterable[Row]) -> bytes:
-    """A state from chunks of its stores, in any order and with others among them. Raises like `stream`."""
-    attempts = {(store.checkpoint_id, store.attempt_id) for store in layout.stores}
-    found = {
-        name: block
-        for row in chunks
-        if (row["checkpoint_id"], row["attempt_id"]) in attempts
-        for name, block in blocks_of(row, layout.block_bytes)
-    }
-    state = b"".join(_in_order(layout, 0, layout.names_from(0, layout.blocks), found))
-    _check_whole(layout, xxh3_hex(state))
-    return state
-
-
 def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryview]:
     """A state from its beginning to its end, in pieces of a block or of several that lie together.
 
@@ -81,10 +67,11 @@ def stream(reading: Reading, pipeline: str, layout: Layout) -> Iterator[memoryvi
         for piece in window:
             digest.update(piece)
             yield piece
-    _check_whole(layout, digest.checksum)
+    check_whole(layout, digest.checksum)
 
 
-def _check_whole(layout: Layout, found: str) -> None:
+def check_whole(layout: Layout, found: str) -> None:
+    """Raises `CorruptionError` unless this is the checksum of the state."""
     subject = f"state of operator {layout.operator!r} partition {layout.partition}"
     details = {"operator": layout.operator, "partition": layout.partition}
     verify(subject, expected=layout.checksum, found=found, details=details)

@@ -8,8 +8,6 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt
@@ -264,13 +262,6 @@ def test_policies_that_make_no_sense_are_refused() -> None:
             StatePolicy(**wrong)
 
 
-SIZES = st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK, 4 * BLOCK + 1, 9 * BLOCK])
-KEYS = st.tuples(st.sampled_from(["agg", "join"]), st.integers(0, 2))
-KINDS = st.sampled_from(["grow", "change", "cut", "cut only", "remove partition", "remove operator"])
-EDITS = st.lists(st.tuples(KEYS, SIZES, st.integers(0, 9), KINDS), min_size=1, max_size=12)
-Edit = tuple[tuple[str, int], int, int, str]
-
-
 def test_state_is_stored_upon_what_is_kept_while_it_was_inline(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders", state_policy=POLICY)
     with writer.checkpoint() as large:
@@ -282,75 +273,6 @@ def test_state_is_stored_upon_what_is_kept_while_it_was_inline(catalog: ld.Catal
     state = catalog.pipeline("orders").state(again.id)
     assert state.read("agg") == _changed(BIG, 3)
     assert state.layouts()[0].needs == {large.id, again.id}
-
-
-def _edited(current: dict[tuple[str, int], bytes], edit: Edit) -> dict[tuple[str, int], bytes]:
-    key, size, change, kind = edit
-    if kind == "remove operator":
-        return {found: state for found, state in current.items() if found[0] != key[0]}
-    if kind == "remove partition":
-        return {found: state for found, state in current.items() if found != key}
-    before = current.get(key, BIG)
-    state = (before + BIG)[:size] if kind == "grow" else before[:size]
-    if state and kind != "cut only":
-        at = change * BLOCK % len(state)
-        state = state[:at] + bytes([state[at] ^ 0x55]) + state[at + 1 :]
-    return {**current, key: state}
-
-
-def _check_any_sequence(catalog: ld.Catalog, edits: list[Edit], keep: int) -> None:
-    writer = catalog.writer("orders", state_policy=POLICY)
-    orders = catalog.pipeline("orders")
-    saved: dict[int, dict[tuple[str, int], bytes]] = {}
-    current: dict[tuple[str, int], bytes] = {}
-    for edit in edits:
-        current = _edited(current, edit)
-        change = edit[2]
-        with writer.checkpoint() as cp:
-            for (operator, partition), content in current.items():
-                cp.state(operator, content if change % 2 else io.BytesIO(content), partition=partition)
-        saved[cp.id] = current
-        if change == 7:
-            orders.prune(RetentionPolicy(keep_last=keep))
-            catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
-        if change == 8:
-            writer = catalog.writer("orders", state_policy=POLICY)
-            assert writer.recover().chosen_id == cp.id
-    for head in orders.list():
-        state = orders.state(head.checkpoint_id, heal=False)
-        rows = state.to_arrow().to_pylist()
-        assert {(row["operator"], row["partition"]): row["payload"] for row in rows} == saved[head.checkpoint_id]
-        state.verify()
-        assert orders.validate(head.checkpoint_id).valid
-
-
-INLINE_THEN_NOT = [(("agg", 0), 1, 0, "grow"), (("agg", 0), 0, 7, "grow"), (("agg", 0), 0, 0, "grow")]
-COMES_AND_GOES = [
-    (("agg", 0), 9 * BLOCK, 0, "grow"),
-    (("join", 1), 9 * BLOCK, 8, "grow"),
-    (("agg", 0), 0, 7, "remove operator"),
-    (("agg", 0), 9 * BLOCK, 8, "grow"),
-    (("join", 1), 0, 0, "remove partition"),
-    (("agg", 0), 9 * BLOCK, 2, "change"),
-]
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-
-@settings(max_examples=15, suppress_health_check=SLOW)
-@example(edits=INLINE_THEN_NOT, keep=1)
-@example(edits=COMES_AND_GOES, keep=1)
-@given(edits=EDITS, keep=st.integers(1, 4))
-def test_any_sequence_of_states_reads_back_after_any_prune(edits: list[Edit], keep: int) -> None:
-    _check_any_sequence(ld.open_catalog("states", engine="memory", store={}), edits, keep)
-
-
-@settings(max_examples=3, suppress_health_check=SLOW)
-@example(edits=COMES_AND_GOES, keep=1)
-@given(edits=EDITS, keep=st.integers(1, 4))
-def test_any_sequence_of_states_reads_back_from_a_disk(
-    tmp_path_factory: pytest.TempPathFactory, edits: list[Edit], keep: int
-) -> None:
-    _check_any_sequence(ld.open_catalog(str(tmp_path_factory.mktemp("states"))), edits, keep)
 
 
 def _add_up(state: bytes, delta: bytes) -> bytes:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,9 +19,10 @@ from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.chunks import rows_table
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.staging import Cutting
-from laminar_delta.catalog.tables import BY_NAME, PAYLOADS
-from laminar_delta.engine.embedded.payloads import write_files
-from laminar_delta.errors import InvalidInputError
+from laminar_delta.catalog.tables import BY_NAME, OPERATOR_SNAPSHOTS, PAYLOADS
+from laminar_delta.engine.embedded.payloads import files_of, write_files
+from laminar_delta.errors import InvalidInputError, StorageError
+from laminar_delta.masking import masked
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
@@ -37,10 +37,19 @@ BATCH_BYTES = 4 << 20
 """About how much one Arrow batch carries from Python to the JVM."""
 WRITTEN = pa.schema(
     dict[str, pa.DataType](
-        part_id=pa.string(), rows=pa.int64(), digest=pa.string(), action=pa.string(), layouts=pa.binary()
+        table=pa.string(),
+        part_id=pa.string(),
+        rows=pa.int64(),
+        digest=pa.string(),
+        action=pa.string(),
+        layouts=pa.binary(),
     )
 )
-"""What a task says of each file it wrote: the part it is, the action to commit, and the layouts that end in it."""
+"""What a task says of each file it wrote: whose it is, the part it is, the action to commit, and the layouts that end in it."""
+TABLE = "table"
+"""The column that says which state table a row is for, where rows of both come together."""
+CUT = OPERATOR_SNAPSHOTS.schema.append(pa.field(TABLE, pa.string()))
+"""Rows of the state tables, which have the same columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,53 +59,60 @@ class Order:
     attempt: Attempt
     policy: StatePolicy
     upon: Mapping[Key, Layout]
-    table: str
     location: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What opens the object store. Credentials among them: for executors, never for a log."""
 
 
-def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[dict[str, Any], Layout | None]]:
-    """The rows of a state table that a task's states make; with the last of each state its layout.
+def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, dict[str, Any], Layout | None]]:
+    """The rows that a task's states make, each with the state table it is for; with the last of each state its layout.
 
     Raises:
         InvalidInputError: A value is null, or the rows of an operator partition are not one, or pieces numbered one by one.
     """
     with Packer() as packer:
         for key, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
-            cutting = Cutting(order.attempt, *key, _pieces(key, rows), order.policy, order.upon.get(key), order.table)
+            cutting = Cutting(order.attempt, *key, _pieces(key, rows), order.policy, order.upon.get(key))
             for row in cutting.rows(packer):
-                yield row, cutting.layout
+                yield cutting.table, row, cutting.layout
 
 
 def write_parts(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Writes a task's states below the table's directory; says what it wrote."""
-    waiting: list[dict[str, Any]] = []
-    layouts: list[Layout] = []
-    size = 0
-    for row, layout in cut_rows(order, batches):
-        waiting.append(row)
-        size += len(row["data"]) + len(row["names"])
+    """Writes a task's states among the files of the state tables; says what it wrote."""
+    waiting: dict[str, _Waiting] = {}
+    for table, row, layout in cut_rows(order, batches):
+        part = waiting.setdefault(table, _Waiting())
+        part.rows.append(row)
+        part.size += len(row["data"]) + len(row["names"])
         if layout is not None:
-            layouts.append(layout)
-        if size >= order.policy.part_bytes:
-            yield _write(order, waiting, layouts)
-            waiting, layouts, size = [], [], 0
-    if waiting:
-        yield _write(order, waiting, layouts)
+            part.layouts.append(layout)
+        if part.size >= order.policy.part_bytes:
+            yield _write(order, table, waiting.pop(table))
+    for table, part in waiting.items():
+        yield _write(order, table, part)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What the next file of a table will hold."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+    size: int = 0
 
 
 def chunk_batches(order: Order, part_id: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A task's states as rows of the state table, for Spark to append."""
-    schema = BY_NAME[order.table].schema
+    """A task's states as rows of the state tables, for Spark to append; see `CUT`."""
     waiting: list[dict[str, Any]] = []
     size = 0
-    for row, _ in cut_rows(order, batches):
-        waiting.append({**row, "part_id": part_id})
+    for table, row, _ in cut_rows(order, batches):
+        waiting.append({**row, "part_id": part_id, TABLE: table})
         size += len(row["data"]) + len(row["names"])
         if size >= BATCH_BYTES:
-            yield pa.RecordBatch.from_pylist(waiting, schema=schema)
+            yield pa.RecordBatch.from_pylist(waiting, schema=CUT)
             waiting, size = [], 0
     if waiting:
-        yield pa.RecordBatch.from_pylist(waiting, schema=schema)
+        yield pa.RecordBatch.from_pylist(waiting, schema=CUT)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -137,14 +153,21 @@ def more_than_once(key: Key) -> InvalidInputError:
     )
 
 
-def _write(order: Order, rows: list[dict[str, Any]], layouts: list[Layout]) -> pa.RecordBatch:
-    spec = BY_NAME[order.table]
+def _write(order: Order, table: str, part: _Waiting) -> pa.RecordBatch:
+    spec = BY_NAME[table]
     part_id = new_attempt_id()
-    own = [{**row, "part_id": part_id} for row in rows]
+    own = [{**row, "part_id": part_id} for row in part.rows]
     arrow = rows_table(own, spec.schema)
     stats = spec.properties["delta.dataSkippingStatsColumns"].split(",")
-    (action,) = write_files(Path(order.location) / order.table, arrow, spec.partition_by, stats)
+    try:
+        (action,) = write_files(files_of(order.location, table, order.options), arrow, spec.partition_by, stats)
+    except Exception as error:  # noqa: BLE001  # whatever a store answers with
+        # Not chained: Spark hands on the whole text of it, and a server may repeat in its answer what it was asked with.
+        raise StorageError(
+            f"a file of table {table!r} cannot be written: {' '.join(masked(str(error), order.options).split())}"
+        ) from None
     said = {
+        "table": table,
         "part_id": part_id,
         "rows": len(own),
         "digest": rows_digest(arrow.drop_columns(list(PAYLOADS)).to_pylist()),
@@ -158,6 +181,6 @@ def _write(order: Order, rows: list[dict[str, Any]], layouts: list[Layout]) -> p
                 "stats": action.stats,
             }
         ),
-        "layouts": pickle.dumps(layouts),
+        "layouts": pickle.dumps(part.layouts),
     }
     return pa.RecordBatch.from_pylist([said], schema=WRITTEN)

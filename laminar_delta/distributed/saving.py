@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import AddAction
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from laminar_delta.catalog.attempt import Part
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
-from laminar_delta.catalog.state.staging import StagedState, staged_state
-from laminar_delta.catalog.tables import BY_NAME, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, PAYLOADS
-from laminar_delta.distributed.cutting import SEQUENCE, WRITTEN, Order, chunk_batches, more_than_once, write_parts
+from laminar_delta.catalog.state.staging import StagedState, is_stored_upon, staged_state
+from laminar_delta.catalog.tables import BY_NAME, OPERATOR_SNAPSHOTS, PAYLOADS
+from laminar_delta.distributed.cutting import (
+    CUT,
+    SEQUENCE,
+    TABLE,
+    WRITTEN,
+    Order,
+    chunk_batches,
+    more_than_once,
+    write_parts,
+)
+from laminar_delta.engine.deltars.faults import reading
 from laminar_delta.engine.embedded import EmbeddedEngine
+from laminar_delta.engine.embedded.payloads import files_of
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark import SparkEngine
 from laminar_delta.errors import InvalidInputError, StorageError
@@ -49,15 +60,16 @@ def stage_frame(
         InvalidInputError: The frame has other columns, an operator partition comes twice, or pieces are missing.
         StorageError: A task failed; nothing was committed.
     """
-    if not isinstance(engine, SparkEngine) and (not isinstance(engine, EmbeddedEngine) or engine.root is None):
+    if not isinstance(engine, SparkEngine | EmbeddedEngine):
         raise InvalidInputError(
-            "executors write to a catalog in a directory that they share with the driver, or to one that Spark commits to",
-            expected="a path, or a schema on Spark",
-            found=engine.location,
-            next_step="Give the state to `cp.state`, or keep the catalog with engine='spark', which writes to object stores.",
+            f"executors cannot write to a catalog of the engine {engine.name!r}",
+            expected=[EmbeddedEngine.name, SparkEngine.name],
+            found=engine.name,
+            next_step="Give the state to `cp.state`.",
         )
-    table = OPERATOR_DELTAS.name if upon else OPERATOR_SNAPSHOTS.name
-    order = Order(attempt=attempt, policy=policy, upon=dict(upon), table=table, location=engine.location)
+    # Where Spark appends, executors open nothing themselves.
+    options = engine.storage_options if isinstance(engine, EmbeddedEngine) else {}
+    order = Order(attempt=attempt, policy=policy, upon=dict(upon), location=engine.location, options=options)
     prepared = _prepared(frame)
     if isinstance(engine, SparkEngine):
         return _stage_rows(engine, order, prepared)
@@ -68,56 +80,72 @@ def _stage_files(engine: EmbeddedEngine, order: Order, frame: DataFrame) -> Stag
     """Executors write the files; the driver commits them through delta-rs."""
     written = _run(frame, order)
     layouts = _only_once(layout for row in written for layout in pickle.loads(row["layouts"]))  # our own tasks'
-    if not written:
-        return staged_state(engine, order.attempt, [], layouts)
-    files = [AddAction(**json.loads(row["action"])) for row in written]
-    check_there(Path(order.location) / order.table, files)
-    made = engine.add_files(
-        order.table,
-        files,
-        metadata=order.attempt.metadata("stage"),
-        key={"attempt_id": order.attempt.attempt_id, "part_id": written[0]["part_id"]},
-    )
-    assert made.version is not None
-    parts = [
-        Part(table=order.table, part_id=row["part_id"], version=made.version, rows=row["rows"], digest=row["digest"])
-        for row in written
-    ]
+    parts: list[Part] = []
+    for table in sorted({row["table"] for row in written}):
+        own = [row for row in written if row["table"] == table]
+        files = [AddAction(**json.loads(row["action"])) for row in own]
+        check_there(order, table, files)
+        made = engine.add_files(
+            table,
+            files,
+            metadata=order.attempt.metadata("stage"),
+            key={"attempt_id": order.attempt.attempt_id, "part_id": own[0]["part_id"]},
+        )
+        assert made.version is not None
+        parts += [
+            Part(table=table, part_id=row["part_id"], version=made.version, rows=row["rows"], digest=row["digest"])
+            for row in own
+        ]
     return staged_state(engine, order.attempt, parts, layouts)
 
 
-def check_there(table: Path, files: Iterable[AddAction]) -> None:
+def check_there(order: Order, table: str, files: Sequence[AddAction]) -> None:
     """Raises unless the driver sees what executors wrote: a directory of each machine's own would take the state for good."""
-    for file in files:
-        path = table / file.path
-        found = path.stat().st_size if path.exists() else None
-        if found != file.size:
+    place = f"{order.location}/{table}"
+    with reading(table):
+        found = files_of(order.location, table, order.options).get_file_info([file.path for file in files])
+    for file, seen in zip(files, found, strict=True):
+        if seen.size != file.size:
             raise StorageError(
-                f"executors wrote {path}, which the driver does not see as they wrote it",
+                f"executors wrote {place}/{file.path}, which the driver does not see as they wrote it",
                 expected=file.size,
-                found=found,
-                next_step="Keep the catalog in a directory that the driver and all executors share.",
-                details={"path": str(path)},
+                found=seen.size,
+                next_step="Keep the catalog in a directory or an object store that the driver and all executors share.",
+                details={"path": f"{place}/{file.path}"},
             )
 
 
 def _stage_rows(engine: SparkEngine, order: Order, frame: DataFrame) -> StagedState:
     """Executors cut, Spark appends what they cut; the driver reads back all of it but the state."""
-    spec = BY_NAME[order.table]
     part_id = new_attempt_id()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return chunk_batches(order, part_id, batches)
 
     with _told_plainly():
-        if frame.isEmpty():
-            return staged_state(engine, order.attempt, [], {})
-        made = engine.append_frame(
-            order.table,
-            frame.mapInArrow(task, from_arrow_schema(spec.schema)),
-            metadata=order.attempt.metadata("stage"),
-            key={"attempt_id": order.attempt.attempt_id, "part_id": part_id},
-        )
+        cut = frame.mapInArrow(task, from_arrow_schema(CUT))
+        if any(is_stored_upon(layout, order.policy) for layout in order.upon.values()):
+            # Two appends of what is cut once: a second time, a frame might come out otherwise. If some is lost, the save fails.
+            cut = cut.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+            tables = [row[TABLE] for row in cut.select(TABLE).distinct().collect()]
+        else:
+            tables = [OPERATOR_SNAPSHOTS.name]
+        staged = [_append_rows(engine, order, table, part_id, cut) for table in sorted(tables)]
+    layouts = _only_once(layout for _, found in staged for layout in found)
+    # Of a frame without rows nothing is left to look for.
+    return staged_state(engine, order.attempt, [part for part, _ in staged if part.rows], layouts)
+
+
+def _append_rows(
+    engine: SparkEngine, order: Order, table: str, part_id: str, cut: DataFrame
+) -> tuple[Part, list[Layout]]:
+    spec = BY_NAME[table]
+    made = engine.append_frame(
+        table,
+        cut.where(cut[TABLE] == table).drop(TABLE),
+        metadata=order.attempt.metadata("stage"),
+        key={"attempt_id": order.attempt.attempt_id, "part_id": part_id},
+    )
     assert made.version is not None
     where = (
         col("pipeline").eq(order.attempt.pipeline)
@@ -125,12 +153,11 @@ def _stage_rows(engine: SparkEngine, order: Order, frame: DataFrame) -> StagedSt
         & col("part_id").eq(part_id)
     )
     columns = [name for name in spec.schema.names if name not in PAYLOADS]
-    rows = engine.read(order.table, where=where, columns=columns, version=made.version).to_pylist()
-    origin = Origin(table=order.table, checkpoint_id=order.attempt.checkpoint_id, attempt_id=order.attempt.attempt_id)
-    found = [replace(Layout.from_row(row), origin=origin) for row in rows if row["chunk"] == LAYOUT_CHUNK]
-    layouts = _only_once(found)
-    part = Part(table=order.table, part_id=part_id, version=made.version, rows=len(rows), digest=rows_digest(rows))
-    return staged_state(engine, order.attempt, [part], layouts)
+    rows = engine.read(table, where=where, columns=columns, version=made.version).to_pylist()
+    origin = Origin(table=table, checkpoint_id=order.attempt.checkpoint_id, attempt_id=order.attempt.attempt_id)
+    layouts = [replace(Layout.from_row(row), origin=origin) for row in rows if row["chunk"] == LAYOUT_CHUNK]
+    part = Part(table=table, part_id=part_id, version=made.version, rows=len(rows), digest=rows_digest(rows))
+    return part, layouts
 
 
 def _prepared(frame: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
+from laminar_delta.engine.embedded.payloads import files_of, write_files
 from laminar_delta.errors import CorruptionError, StorageError
 from tests.support.catalogs import ready_made
 
@@ -187,6 +188,14 @@ def test_what_is_written_ahead_is_in_the_append_or_nowhere(catalog: ld.Catalog, 
     assert made.version == 1
     assert {row["chunk"] for row in engine.read(table, columns=["chunk"]).to_pylist()} == {0, 2}
     assert len(_files(place)) == 2
+
+
+def test_half_a_file_is_not_left(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    rows = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})  # which Parquet cannot hold
+    with pytest.raises(pa.ArrowNotImplementedError):
+        write_files(files_of(str(tmp_path), "table"), rows, [], [])
+    assert list((tmp_path / "table").iterdir()) == []
 
 
 KILLED = """

@@ -60,12 +60,22 @@ def test_executors_write_what_changed_and_read_it_back(
     state = bytearray(changed["agg", 2])
     state[5 * BLOCK] ^= 1
     changed["agg", 2] = bytes(state)
+    # Stored whole, as it is upon nothing.
+    changed["agg", 9] = STATES["agg", 3][::-1]
     told: list[StateProgress] = []
     with writer.checkpoint(tell=told.append) as second:
         second.state_frame(_frame(spark, changed))
     assert {(said.operator, said.partition): said.done for said in told} == {key: len(changed[key]) for key in changed}
     stored = catalog.engine.read(OPERATOR_DELTAS.name, columns=["raw_length", "chunk"]).to_pylist()
     assert [row["raw_length"] for row in stored if row["chunk"] >= 0] == [BLOCK]
+    forms = catalog.sql(
+        f"SELECT operator, partition, form FROM state_usage WHERE checkpoint_id = {second.id}"
+    ).to_pylist()
+    assert {(row["operator"], row["partition"]): row["form"] for row in forms} == {
+        # An empty state has nothing to be stored upon.
+        key: "full" if key in {("agg", 9), ("empty", 0)} else "delta"
+        for key in changed
+    }
     assert _loaded(orders.state(second.id).frame(spark)) == changed
     pieces = orders.state(second.id).frame(spark, piece_bytes=10_000).orderBy("operator", "partition", "sequence")
     joined: dict[tuple[str, int], bytes] = {}

@@ -1,6 +1,9 @@
-"""What saving frames refuses before any executor runs, and before the driver commits what it does not see."""
+"""Saving frames without a cluster: what is refused beforehand, what a task makes of rows, what the driver does not commit."""
 
+import json
+import pickle
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,24 +13,30 @@ from deltalake.transaction import AddAction
 
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt
-from laminar_delta.catalog.state.policy import DEFAULT_POLICY
-from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
-from laminar_delta.distributed.cutting import Order, cut_rows
+from laminar_delta.catalog.state.layout import Layout
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.distributed.cutting import Order, cut_rows, write_parts
 from laminar_delta.distributed.saving import check_there, stage_frame
 from laminar_delta.engine import open_engine
 from laminar_delta.errors import InvalidInputError, StorageError
 from tests.support.gathered import gathered
 
+TABLE = OPERATOR_SNAPSHOTS.name
+POLICY = DEFAULT_POLICY
 ATTEMPT = Attempt(pipeline="orders", checkpoint_id=1, attempt_id="a", generation=1, owner="job")
 
 
-@pytest.mark.parametrize(("engine", "place"), [("embedded", "s3://bucket/checkpoints"), ("memory", "here")])
-def test_places_that_executors_cannot_write_to_are_refused(engine: str, place: str) -> None:
+def test_an_engine_that_executors_cannot_write_for_is_refused() -> None:
     frame = cast("Any", None)  # not looked at
-    with pytest.raises(InvalidInputError, match="a directory that they share with the driver") as caught:
-        stage_frame(open_engine(engine, place), ATTEMPT, frame, policy=DEFAULT_POLICY, upon={})
-    assert caught.value.found == place
+    with pytest.raises(InvalidInputError, match="executors cannot write to a catalog of the engine 'memory'") as caught:
+        stage_frame(open_engine("memory", "here"), ATTEMPT, frame, policy=DEFAULT_POLICY, upon={})
+    assert caught.value.found == "memory"
     assert "cp.state" in str(caught.value)
+
+
+def _order(place: Path, **more: Any) -> Order:
+    return Order(attempt=ATTEMPT, policy=POLICY, upon={}, location=str(place), **more)
 
 
 def _added(name: str, size: int) -> AddAction:
@@ -38,13 +47,41 @@ def _added(name: str, size: int) -> AddAction:
 
 @pytest.mark.parametrize("size", [None, 9])
 def test_files_that_the_driver_does_not_see_whole_are_not_committed(tmp_path: Path, size: int | None) -> None:
-    (tmp_path / "there.parquet").write_bytes(bytes(10))
+    table = tmp_path / TABLE
+    table.mkdir()
+    (table / "there.parquet").write_bytes(bytes(10))
     if size is not None:
-        (tmp_path / "part.parquet").write_bytes(bytes(size))
-    check_there(tmp_path, [_added("there.parquet", 10)])
+        (table / "part.parquet").write_bytes(bytes(size))
+    check_there(_order(tmp_path), TABLE, [_added("there.parquet", 10)])
     with pytest.raises(StorageError, match=r"part\.parquet, which the driver does not see") as caught:
-        check_there(tmp_path, [_added("there.parquet", 10), _added("part.parquet", 10)])
+        check_there(_order(tmp_path), TABLE, [_added("there.parquet", 10), _added("part.parquet", 10)])
     assert (caught.value.expected, caught.value.found) == (10, size)
+
+
+def test_a_task_puts_whole_states_and_deltas_into_their_tables(tmp_path: Path) -> None:
+    whole, delta = OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name
+    for table in (whole, delta):
+        (tmp_path / table).mkdir()
+    upon: dict[tuple[str, int], Layout] = {}
+    tables = []
+    for number in (1, 2, 3):
+        attempt = replace(ATTEMPT, checkpoint_id=number, attempt_id=f"a{number}")
+        policy = StatePolicy(block_bytes=4, longest_chain=2)
+        order = Order(attempt=attempt, policy=policy, upon=upon, location=str(tmp_path))
+        # Of one operator the same partition each time, of the other always another.
+        rows: dict[str, list[Any]] = {
+            "operator": ["a", "b"],
+            "partition": [0, number],
+            "payload": [b"same%d" % number] * 2,
+        }
+        said = [row for batch in write_parts(order, [pa.RecordBatch.from_pydict(rows)]) for row in batch.to_pylist()]
+        assert all((tmp_path / row["table"] / json.loads(row["action"])["path"]).exists() for row in said)
+        layouts = [(row["table"], layout) for row in said for layout in pickle.loads(row["layouts"])]
+        assert all(layout.origin is not None and layout.origin.table == table for table, layout in layouts)
+        upon = {(layout.operator, layout.partition): layout for _, layout in layouts}
+        tables.append({layout.operator: table for table, layout in layouts})
+    # The third begins a chain anew.
+    assert tables == [{"a": whole, "b": whole}, {"a": delta, "b": whole}, {"a": whole, "b": whole}]
 
 
 WHOLE = ("operator", "partition", "payload")
@@ -53,7 +90,6 @@ IN_PIECES = ("operator", "partition", "sequence", "payload")
 
 def _states(names: tuple[str, ...], *batches: list[tuple[object, ...]]) -> dict[tuple[str, int], bytes]:
     """What a task makes of its batches of a frame."""
-    order = Order(attempt=ATTEMPT, policy=DEFAULT_POLICY, upon={}, table=OPERATOR_SNAPSHOTS.name, location="")
     kinds: dict[str, pa.DataType] = {
         "operator": pa.string(),
         "partition": pa.int32(),
@@ -65,9 +101,9 @@ def _states(names: tuple[str, ...], *batches: list[tuple[object, ...]]) -> dict[
         pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=schema)
         for rows in batches
     )
-    made = list(cut_rows(order, given))
-    layouts = [layout for _, layout in made if layout is not None]
-    return gathered(layouts, [row for row, layout in made if layout is None])
+    made = list(cut_rows(_order(Path()), given))
+    layouts = [layout for _, _, layout in made if layout is not None]
+    return gathered(layouts, [row for _, row, layout in made if layout is None])
 
 
 def test_a_task_makes_one_state_of_a_row_or_of_pieces_in_order() -> None:

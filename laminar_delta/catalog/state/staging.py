@@ -147,7 +147,6 @@ class Cutting:
         source: StateSource | AppliedDelta,
         policy: StatePolicy,
         upon: Layout | None,
-        table: str | None = None,
     ) -> None:
         self._attempt = attempt
         self._operator = operator
@@ -160,7 +159,7 @@ class Cutting:
         is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
         self._upon = upon if is_worth_it else None
         is_delta = self._upon is not None or self._applied is not None
-        self.table = table or (OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name)
+        self.table = OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name
         self.done = 0
         self._uses_before = False
         self.layout: Layout | None = None
@@ -255,9 +254,14 @@ def _origins(upon: Layout | None, operator: str, partition: int, policy: StatePo
     return (*upon.upon, upon.origin)
 
 
+def is_stored_upon(upon: Layout, policy: StatePolicy) -> bool:
+    """Whether a state that comes in pieces is stored as a delta upon a layout: nobody can look at it beforehand."""
+    return upon.may_grow(policy) and upon.blocks > 0
+
+
 def _worth_it(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:
     """Whether a delta upon a layout is to be stored. Looked at beforehand where that costs no more than hashing."""
-    if not upon.may_grow(policy) or not upon.blocks:
+    if not is_stored_upon(upon, policy):
         return False
     if not isinstance(source, (bytes, bytearray, memoryview)):
         return True

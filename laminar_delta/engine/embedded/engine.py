@@ -102,7 +102,7 @@ class EmbeddedEngine(EmbeddedUpkeep):
             stats = metadata.configuration.get(_STATS_COLUMNS, "").split(",")
             found = self._layouts[table] = metadata.partition_columns, stats
         with reading(table):
-            return payloads.write_files(self._root / table, rows, *found)
+            return payloads.write_files(payloads.files_of(self.location, table), rows, *found)
 
     def _commit_fence(self, table: str, made: Stamp) -> int:
         with self._turn():

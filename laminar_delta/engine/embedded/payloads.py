@@ -2,19 +2,26 @@
 
 delta-rs would take them through a query engine, at a quarter of the speed and several times the memory. The files are ordinary
 Parquet of the table's columns; they are in no version before the commit that names them, and nobody's if it never comes.
+Executors write theirs the same way, also to an object store.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
-from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 from deltalake.transaction import AddAction
+
+from laminar_delta.engine.local.place import local_path
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 PAYLOAD_BYTES = 32 << 10
 """Rows of this size on average are payloads."""
@@ -27,11 +34,26 @@ def are_payloads(rows: pa.Table) -> bool:
     return rows.num_rows > 0 and rows.nbytes >= PAYLOAD_BYTES * rows.num_rows
 
 
-def write_files(table: Path, rows: pa.Table, partition_by: Sequence[str], stats: Sequence[str]) -> list[AddAction]:
-    """Writes rows below a table's directory, a file for each partition among them.
+def files_of(location: str, table: str, options: Mapping[str, str] | None = None) -> FileSystem:
+    """The place of a table's files: below a directory, or in the object store that delta-rs opens with these options."""
+    # Imported where they are used, here and below: they take as long as all else that opening a catalog imports.
+    from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+    root = local_path(location)
+    if root is not None:
+        return SubTreeFileSystem(str(root / table), LocalFileSystem())
+    from deltalake.fs import DeltaStorageHandler
+
+    return PyFileSystem(DeltaStorageHandler(f"{location}/{table}", dict(options or {})))
+
+
+def write_files(
+    files: FileSystem, rows: pa.Table, partition_by: Sequence[str], stats: Sequence[str]
+) -> list[AddAction]:
+    """Writes rows among a table's files, a file for each partition among them.
 
     Args:
-        table: The table's directory.
+        files: The table's; see `files_of`.
         rows: In the table's columns.
         partition_by: The table's partition columns.
         stats: The columns whose bounds go into the log.
@@ -40,13 +62,12 @@ def write_files(table: Path, rows: pa.Table, partition_by: Sequence[str], stats:
         What the commit has to add.
     """
     return [
-        _write(table, part.drop_columns(list(partition_by)), values, stats)
+        _write(files, part.drop_columns(list(partition_by)), values, stats)
         for values, part in _partitions(rows, partition_by)
     ]
 
 
 def _partitions(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[str, str], pa.Table]]:
-    # Imported where they are used, here and below: they take as long as all else that opening a catalog imports.
     import pyarrow.compute as pc
 
     if not partition_by:
@@ -63,19 +84,26 @@ def _partitions(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[d
         yield values, rows.filter(reduce(pc.and_, matches))
 
 
-def _write(table: Path, rows: pa.Table, values: dict[str, str], stats: Sequence[str]) -> AddAction:
+def _write(files: FileSystem, rows: pa.Table, values: dict[str, str], stats: Sequence[str]) -> AddAction:
     import pyarrow.parquet as pq
 
     # Delta takes partitions from the log, never from names: a pipeline's name in a path would need escaping twice.
-    path = table / f"part-{uuid4()}.parquet"
+    name = f"part-{uuid4()}.parquet"
     per_group = max(1, rows.num_rows * ROW_GROUP_BYTES // max(1, rows.nbytes))
     known = [name for name in stats if name in rows.column_names]
-    pq.write_table(
-        rows, path, compression="none", use_dictionary=False, write_statistics=known, row_group_size=per_group
-    )
+    try:
+        with files.open_output_stream(name, compression=None) as sink:
+            pq.write_table(
+                rows, sink, compression="none", use_dictionary=False, write_statistics=known, row_group_size=per_group
+            )
+    except BaseException:
+        # Half a file is of no use; on a full disk it is in the way.
+        with suppress(OSError):
+            files.delete_file(name)
+        raise
     return AddAction(
-        path=path.name,
-        size=path.stat().st_size,
+        path=name,
+        size=files.get_file_info(name).size,
         partition_values=values,
         modification_time=int(time.time() * 1000),
         data_change=True,

@@ -11,8 +11,9 @@ import typer
 from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import OVERVIEW, of_each
 from laminar_delta.cli.options import At, Limit
-from laminar_delta.cli.output import MOST_ROWS, size
+from laminar_delta.cli.output import MOST_ROWS
 from laminar_delta.cli.registry import LOOK, SAFETY, command
+from laminar_delta.cli.texts import size
 from laminar_delta.cli.times import parse_moment
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError
 

@@ -12,7 +12,6 @@ import typer
 
 from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import DERIVED, POSITION
-from laminar_delta.cli.looking import checkpoint_of, position_document, print_offsets
 from laminar_delta.cli.options import (
     AcceptUndelivered,
     Apply,
@@ -23,6 +22,7 @@ from laminar_delta.cli.options import (
     SomeCheckpoint,
     Takeover,
 )
+from laminar_delta.cli.position import checkpoint_of, position_document, print_offsets
 from laminar_delta.cli.registry import MOVE, command
 from laminar_delta.errors import InvalidInputError
 

@@ -1,23 +1,19 @@
-"""`ls`, `show`, `latest`, `history`, `audit`, `diff`: where pipelines are, where they were, what happened to them."""
+"""`ls`, `show`, `latest`, `diff`: where pipelines are, where they were, what one checkpoint holds and another does not."""
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import HEAD, OVERVIEW, POSITION, of_each
 from laminar_delta.cli.options import At, CheckpointId, Limit, PipelineName, SomeCheckpoint, SomePipeline
-from laminar_delta.cli.output import MOST_ROWS, ago, size
+from laminar_delta.cli.output import MOST_ROWS
+from laminar_delta.cli.position import checkpoint_of, position_document, print_position
 from laminar_delta.cli.registry import LOOK, command
-from laminar_delta.cli.times import parse_moment, when_saved
-from laminar_delta.errors import InvalidInputError, NotFoundError
-
-if TYPE_CHECKING:
-    from laminar_delta.catalog.pipeline import Pipeline
-    from laminar_delta.model.manifest import CheckpointManifest
+from laminar_delta.cli.texts import ago, size
+from laminar_delta.cli.times import moment_of
 
 
 @command(
@@ -62,7 +58,7 @@ def ls(call: Call, pipeline: SomePipeline = None, limit: Limit = MOST_ROWS) -> N
         {
             "checkpoint_id": head.checkpoint_id,
             "epoch": head.epoch,
-            "created_at": _moment(head.timestamp_ms),
+            "created_at": moment_of(head.timestamp_ms),
             "generation": head.generation,
             "is_pinned": head.checkpoint_id in standing.pinned,
             "is_abandoned": head.checkpoint_id in standing.abandoned,
@@ -131,7 +127,7 @@ def show(call: Call, pipeline: PipelineName, checkpoint: SomeCheckpoint = None, 
     words = [word for word, told in (("pinned", found.is_pinned), ("retired", found.is_retired)) if told]
     if found.is_abandoned:
         words.append("abandoned")
-    _print_position(call, pipeline, found.manifest, ", ".join(words))
+    print_position(call, pipeline, found.manifest, ", ".join(words))
     if found.derived is not None:
         origin = found.derived
         call.out.line(f"Made by {origin.how} from {origin.from_pipeline} {origin.from_id}: {origin.reason}")
@@ -155,134 +151,7 @@ def latest(call: Call, pipeline: PipelineName, at: At = None) -> None:
     """
     manifest = checkpoint_of(call.pipeline(pipeline), None, at)
     call.out.json(position_document(pipeline, manifest))
-    _print_position(call, pipeline, manifest, "")
-
-
-@command(
-    "history",
-    group=LOOK,
-    fields={
-        "pipeline": "name",
-        **of_each(
-            "events",
-            "what happened, newest first",
-            {
-                "at": "when, by the clock of whoever did it",
-                "kind": "`saved`, `derived`, `sink`, `decision`, `recovery`, `takeover` or `release`",
-                "checkpoint_id": "checkpoint it is about",
-                "what": "in words",
-                "generation": "of the writer",
-                "owner": "who",
-                "reason": "why",
-            },
-        ),
-    },
-)
-def history(
-    call: Call,
-    pipeline: PipelineName,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; can be given several times.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Not what was before.", show_default=False)] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Not what came after.", show_default=False)] = None,
-    limit: Limit = MOST_ROWS,
-) -> None:
-    """Tell what happened to a pipeline, newest first.
-
-    Saves, deliveries, pins and other decisions, recoveries and why they chose, takeovers.
-    """
-    from laminar_delta.catalog.timeline import KINDS
-
-    unknown = sorted(set(kind or ()) - set(KINDS))
-    if unknown:
-        raise InvalidInputError(
-            f"there is no kind {unknown[0]!r}",
-            expected=KINDS,
-            found=unknown,
-            next_step=f"There are: {', '.join(KINDS)}.",
-        )
-    first, last = since and parse_moment(since), until and parse_moment(until)
-    found = [
-        one
-        for one in reversed(call.pipeline(pipeline).timeline())
-        if (not kind or one.kind in kind)
-        and (not first or (one.at is not None and one.at >= first))
-        and (not last or (one.at is not None and one.at <= last))
-    ]
-    call.out.json({"pipeline": pipeline, "events": found})
-    if not found:
-        asked = (" of that kind" if kind else "", " in that time" if since or until else "")
-        call.out.line(f"Nothing{asked[0]} happened to {pipeline}{asked[1]}.")
-        return
-    call.out.table(
-        ["when (UTC)", "what", "why", "who", "generation"],
-        ([one.at, one.what, one.reason, one.owner, one.generation] for one in found),
-        right=("generation",),
-        most=limit,
-    )
-
-
-@command(
-    "audit",
-    group=LOOK,
-    fields=of_each(
-        "commits",
-        "commits of all tables as far back as their logs reach, newest first",
-        {
-            "at": "when",
-            "table": "which table",
-            "version": "the table version it made",
-            "operation": "what for; Delta's own word where the commit does not say",
-            "pipeline": "whose",
-            "checkpoint_id": "about which checkpoint",
-            "attempt_id": "under which attempt",
-            "generation": "of which writer",
-            "owner": "by whom",
-            "reason": "why",
-        },
-    ),
-)
-def audit(
-    call: Call,
-    pipeline: SomePipeline = None,
-    table: Annotated[str | None, typer.Option(help="Only commits to this table.", show_default=False)] = None,
-    limit: Limit = MOST_ROWS,
-) -> None:
-    """List the commits: who changed what, when and why."""
-    from laminar_delta.catalog.tables import BY_NAME
-
-    if table is not None and table not in BY_NAME:
-        raise InvalidInputError(
-            f"the catalog has no table {table!r}",
-            expected=sorted(BY_NAME),
-            found=table,
-            next_step=f"There are: {', '.join(sorted(BY_NAME))}.",
-        )
-    if pipeline is not None:
-        call.pipeline(pipeline)
-    found = [
-        {
-            "at": _moment(entry.timestamp_ms),
-            "table": entry.table,
-            "version": entry.version,
-            "operation": entry.operation,
-            "pipeline": entry.pipeline,
-            "checkpoint_id": entry.checkpoint_id,
-            "attempt_id": entry.attempt_id,
-            "generation": entry.generation,
-            "owner": entry.owner,
-            "reason": entry.reason,
-        }
-        for entry in call.catalog().audit(pipeline=pipeline)
-        if table is None or entry.table == table
-    ]
-    call.out.json({"commits": found})
-    columns = ["at", "table", "version", "operation", "pipeline", "checkpoint_id", "owner", "reason"]
-    call.out.table(
-        ["when (UTC)", "table", "version", "operation", "pipeline", "checkpoint", "who", "why"],
-        ([entry[name] for name in columns] for entry in found),
-        right=("version", "checkpoint"),
-        most=limit,
-    )
+    print_position(call, pipeline, manifest, "")
 
 
 @command(
@@ -322,80 +191,6 @@ def diff(
     found = call.pipeline(pipeline).diff(before, after, other_pipeline=other)
     call.out.json(found.to_dict())
     call.out.line(str(found))
-
-
-def checkpoint_of(pipeline: Pipeline, checkpoint: int | None, at: str | None) -> CheckpointManifest:
-    """The checkpoint that is meant: by its id, by a time, or the newest. Raises `NotFoundError` when there is none."""
-    if checkpoint is not None and at is not None:
-        raise InvalidInputError("give a checkpoint or a time, not both", expected="one of them", found="both")
-    if checkpoint is not None:
-        return pipeline.get(checkpoint)
-    found = pipeline.latest() if at is None else pipeline.at(parse_moment(at))
-    if found is None:
-        when = "" if at is None else f" as old as {at}"
-        raise NotFoundError(
-            f"pipeline {pipeline.name!r} has no checkpoint{when}",
-            next_step=f"See `laminar-delta history {pipeline.name}` for what it had.",
-        )
-    return found
-
-
-def position_document(pipeline: str, manifest: CheckpointManifest) -> dict[str, object]:
-    """Where a pipeline is at a checkpoint, as JSON."""
-    return {
-        "pipeline": pipeline,
-        "checkpoint_id": manifest.checkpoint_id,
-        "epoch": manifest.epoch,
-        "created_at": _moment(manifest.timestamp_ms),
-        "watermark": manifest.watermark,
-        "sources": {
-            name: {"offsets": source.offsets, "epoch": source.epoch, "watermark": manifest.source_watermarks.get(name)}
-            for name, source in sorted(manifest.source_offsets.items())
-        },
-        "sinks": {
-            name: {"status": status.kind.value, "error": status.message}
-            for name, status in sorted(manifest.sink_commit_statuses.items())
-        },
-    }
-
-
-def _print_position(call: Call, pipeline: str, manifest: CheckpointManifest, words: str) -> None:
-    call.out.line(
-        f"{pipeline}: checkpoint {manifest.checkpoint_id}, epoch {manifest.epoch}, saved {when_saved(manifest.timestamp_ms)}"
-        + (f" ({words})" if words else "")
-    )
-    if manifest.watermark is not None:
-        call.out.line(f"Watermark {manifest.watermark}")
-    print_offsets(call, manifest)
-    if manifest.sink_commit_statuses:
-        call.out.table(
-            ["sink", "epoch", "status", "error"],
-            (
-                [name, manifest.sink_epochs.get(name), status.kind.value, status.message]
-                for name, status in sorted(manifest.sink_commit_statuses.items())
-            ),
-            title="Sinks",
-            right=("epoch",),
-        )
-
-
-def print_offsets(call: Call, manifest: CheckpointManifest) -> None:
-    """The offsets of a checkpoint as a table."""
-    rows = [
-        [name, partition, offset, manifest.source_watermarks.get(name)]
-        for name, source in sorted(manifest.source_offsets.items())
-        for partition, offset in sorted(source.offsets.items()) or [("", "")]
-    ]
-    if rows:
-        call.out.table(
-            ["source", "partition", "offset", "watermark"], rows, title="Sources", right=("offset", "watermark")
-        )
-
-
-def _moment(timestamp_ms: int) -> dt.datetime | None:
-    from laminar_delta.catalog.rows import created_at
-
-    return created_at(timestamp_ms)
 
 
 def _short(pipeline: str, needed: str) -> str:

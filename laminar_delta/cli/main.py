@@ -17,10 +17,12 @@ from laminar_delta.cli.registry import COMMANDS, GROUPS, build
 from laminar_delta.cli.usage import UsageError, refuse
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "looking": ("ls", "show", "latest", "history", "audit", "diff"),
-    "asking": ("sql", "usage", "metrics"),
+    "looking": ("ls", "show", "latest", "diff"),
+    "happening": ("history", "audit"),
     "safety": ("validate", "recover"),
-    "keeping": ("prune", "restore", "pin", "unpin", "orphans", "maintain"),
+    "asking": ("sql", "usage", "metrics"),
+    "keeping": ("prune", "restore", "pin", "unpin"),
+    "cleaning": ("orphans", "maintain"),
     "deriving": ("offsets", "rewind", "fork"),
     "moving": ("inspect", "import", "export", "report"),
     "setting_up": ("init", "doctor", "upgrade", "demo", "race"),

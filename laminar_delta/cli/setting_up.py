@@ -97,8 +97,8 @@ def doctor(call: Call) -> None:
 
 def _checks(call: Call) -> list[Check]:
     from laminar_delta.catalog.health import Check, Level, check_catalog
+    from laminar_delta.cli.cleaning import maintenance_policy
     from laminar_delta.cli.environment import check_environment
-    from laminar_delta.cli.keeping import maintenance_policy
     from laminar_delta.engine import engine_for
 
     location = call.settings.catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from laminar_delta.cli.output import ago
+from laminar_delta.cli.texts import ago
 from laminar_delta.config import parse_duration
 from laminar_delta.errors import InvalidInputError
 
@@ -36,9 +36,14 @@ def parse_moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
     return moment.replace(tzinfo=dt.timezone.utc) if moment.tzinfo is None else moment
 
 
-def when_saved(timestamp_ms: int) -> str:
-    """When a checkpoint was saved, by its own time, for people."""
+def moment_of(timestamp_ms: int) -> dt.datetime | None:
+    """The time of a checkpoint or commit; None for one that no calendar has."""
     from laminar_delta.catalog.rows import created_at
 
-    saved = created_at(timestamp_ms)
+    return created_at(timestamp_ms)
+
+
+def when_saved(timestamp_ms: int) -> str:
+    """When a checkpoint was saved, by its own time, for people."""
+    saved = moment_of(timestamp_ms)
     return "at an unknown time" if saved is None else f"{saved:%Y-%m-%d %H:%M:%S} UTC, {ago(saved)}"

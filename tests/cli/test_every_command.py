@@ -34,7 +34,8 @@ def test_a_call_knows_the_family_of_its_command() -> None:
     ("family", "words"),
     [
         ("looking", ["latest", ORDERS]),
-        ("looking", ["history", ORDERS]),
+        ("happening", ["history", ORDERS]),
+        ("deriving", ["offsets", "get", ORDERS]),
         ("safety", ["recover", ORDERS]),
         ("asking", ["metrics"]),
     ],

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.cli.output import Output, cell
+from laminar_delta.cli.output import Output
+from laminar_delta.cli.texts import cell
 from tests.cli.support import ORDERS, Run
 
 

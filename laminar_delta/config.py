@@ -62,7 +62,9 @@ def parse_duration(text: str) -> dt.timedelta:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("a text")
+        raise ValueError("a text of one character or more")
+    if not value.isascii() and value != value.encode("utf-8", "replace").decode():
+        raise ValueError("text in UTF-8")
     return value
 
 

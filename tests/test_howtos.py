@@ -28,8 +28,8 @@ SHOWN = {
     ),
     "docs/howto/keep-and-prune.md": (
         "Checkpoint 3 of sums is pinned",
-        "would go; nothing was changed",
-        "retired. ",
+        "Nothing was changed: --apply does it.",
+        "Retired: ",
         "Checkpoint 2 of sums is visible",
         "reclaimable",
     ),

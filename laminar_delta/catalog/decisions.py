@@ -25,11 +25,12 @@ from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.losses import fences_told, taken_rows
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.said import check_said
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import FENCES_KEY, Fence
 from laminar_delta.engine.settle import HISTORY_WINDOW
-from laminar_delta.errors import ConflictError, CorruptionError, FencedError, InvalidInputError
+from laminar_delta.errors import ConflictError, CorruptionError, FencedError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import new_attempt_id
 
@@ -277,6 +278,8 @@ def decide(
         chosen = list(choose(seen))
         if not chosen:
             return []
+        for decision in chosen:
+            check_said(owner=owner, reason=decision.reason)
         rows = [
             {
                 "pipeline": pipeline,
@@ -325,9 +328,3 @@ def decide(
         )
         return chosen
     raise ConflictError(f"pipeline {pipeline!r}: lost {_TRIES} races for the next decision in a row")
-
-
-def check_reason(what: str, reason: str) -> None:
-    """Whoever looks at it later finds nothing else that says why. Raises `InvalidInputError` without a reason."""
-    if not reason.strip():
-        raise InvalidInputError(f"{what} needs a reason", expected="a reason", found=reason)

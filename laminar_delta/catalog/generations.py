@@ -21,6 +21,7 @@ from laminar_delta.catalog.bounds import bound
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.positions import raise_head
 from laminar_delta.catalog.reading import Reading, raise_unless_damage
+from laminar_delta.catalog.said import check_said
 from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col, target
 from laminar_delta.engine.request import Fence, Merge, WhenMatched
@@ -86,6 +87,7 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
         reason: Why, likewise.
         seize: Take it also from a holder that has not let go; otherwise that is `ConflictError`.
     """
+    check_said(owner=owner, reason=reason)
     for _ in range(_TRIES):
         # The fence before the rows: who takes over in between must not look as if its row were lost.
         fenced = _fenced(engine, pipeline)

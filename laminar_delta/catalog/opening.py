@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.catalog import Catalog
@@ -21,7 +22,14 @@ from laminar_delta.catalog.tables import (
     TABLES,
 )
 from laminar_delta.engine import EMBEDDED, engine_for, open_engine
-from laminar_delta.errors import ConflictError, FormatError, LaminarDeltaError, NotFoundError, StorageError
+from laminar_delta.errors import (
+    ConflictError,
+    FormatError,
+    InvalidInputError,
+    LaminarDeltaError,
+    NotFoundError,
+    StorageError,
+)
 from laminar_delta.logs import Event, log_event
 from laminar_delta.masking import masked
 
@@ -91,6 +99,13 @@ def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool =
 
 def _check_there(engine: Engine) -> None:
     if not engine.exists(MANIFESTS.name):
+        if engine.location.startswith("/") and Path(engine.location).is_file():
+            raise InvalidInputError(
+                f"{engine.location!r} is a file",
+                expected="a directory",
+                found="a file",
+                next_step="Name the directory that the catalog is in, or is to be made in.",
+            )
         raise NotFoundError(
             f"there is no catalog at {masked(engine.location)!r}",
             expected=masked(engine.location),

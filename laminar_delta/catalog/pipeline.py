@@ -21,7 +21,6 @@ from laminar_delta.catalog.decisions import (
     RETIRED,
     Decision,
     Standing,
-    check_reason,
     decide,
     standing,
 )
@@ -29,6 +28,7 @@ from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import restore_needed, used_elsewhere
 from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, passed_over, store
 from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
+from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import RECOVERIES
 from laminar_delta.catalog.validation import examine

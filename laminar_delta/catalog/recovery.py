@@ -21,6 +21,7 @@ from laminar_delta.catalog.decisions import ABANDONED, RESUMED, Decision, Standi
 from laminar_delta.catalog.generations import check_held
 from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.rows import created_at
+from laminar_delta.catalog.said import check_said
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import HISTORY_GONE, examine
@@ -256,6 +257,7 @@ def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | N
 
 def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
     """Keeps a report as a row; the answer says that it is kept, or why it is not: recovery needs no right to write."""
+    check_said(owner=owner)
     _log(report)
     kept = replace(report, stored=True)
     row = {

@@ -56,7 +56,7 @@ def sql(
     rows = answer.to_pylist()
     columns = [{"name": field.name, "type": str(field.type)} for field in answer.schema]
     call.out.json({"columns": columns, "rows": rows})
-    call.out.table(answer.column_names, (list(row.values()) for row in rows), most=limit)
+    call.out.table(answer.column_names, (list(row.values()) for row in rows), limit=limit)
 
 
 @command(

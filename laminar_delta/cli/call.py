@@ -18,7 +18,7 @@ import typer
 from laminar_delta.cli.exits import Declined, Exit, exit_for
 from laminar_delta.cli.output import Output
 from laminar_delta.config import Settings, load_settings
-from laminar_delta.errors import InvalidInputError, LaminarDeltaError
+from laminar_delta.errors import ErrorCode, InvalidInputError, LaminarDeltaError
 from laminar_delta.logs import Event, JsonFormatter, log_event
 from laminar_delta.masking import masked
 
@@ -119,6 +119,9 @@ def answering(common: Common) -> Iterator[Call]:
         tell(common, settings, code, answer, "you said no: nothing was changed", "declined", "")
     except (typer.Exit, BrokenPipeError):
         raise
+    except OSError as error:
+        code = Exit.STORAGE
+        tell(common, settings, code, error, unwritten(error), str(ErrorCode.STORAGE), "")
     except Exception as error:  # noqa: BLE001  # whatever it is, a person gets a sentence
         code = Exit.INTERNAL
         text = f"this program made a mistake: {type(error).__name__}: {error}. Repeat with --debug to see where, and report it."
@@ -126,6 +129,12 @@ def answering(common: Common) -> Iterator[Call]:
     else:
         code = call.exit_code
     raise typer.Exit(code)
+
+
+def unwritten(error: OSError) -> str:
+    """What the system refused. Where it names no file it is the answer: the library's own errors are of other kinds."""
+    what = "the answer cannot be written" if error.filename is None else f"{error.filename!r} cannot be used"
+    return f"{what}: {error.strerror or error}"
 
 
 def tell(

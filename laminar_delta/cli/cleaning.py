@@ -72,7 +72,10 @@ def orphans(call: Call, pipeline: SomePipeline = None, apply: Apply = False) -> 
             (list(row.values()) for row in rows),
             right=("checkpoint", "generation"),
         )
-    call.out.line(f"{count} removed." if apply else f"{count} found; nothing was changed: --apply removes them.")
+    if not rows:
+        call.out.line("Nothing was left behind.")
+    else:
+        call.out.line(f"{count} removed." if apply else f"{count} found; nothing was changed: --apply removes them.")
 
 
 @command(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.table import Table
 
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step
@@ -21,20 +20,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.cli.output import Output
 
 KILLS = ((Step.SAVE, 3), (Step.COMMIT, 2))
 """Where the pipeline dies, process by process: after a save that no sink delivered, and after a delivery nobody recorded."""
+_LAST_COMMITS = 12
 
 
-def run_demo(console: Console, directory: Path | None, records: int) -> bool:
+def run_demo(out: Output, directory: Path | None, records: int) -> bool:
     """Runs the pipeline with its deaths, and prints what the catalog tells of it; whether nothing was lost or repeated."""
+    console = out.console
     with fresh_directory(directory) as place:
         for number, kill in enumerate([*KILLS, None], 1):
             _run_process(console, place, records, number, kill)
         catalog = ld.open_catalog(str(place / "catalog"))
-        _print_checkpoints(console, catalog)
-        print_recoveries(console, catalog)
-        print_audit(console, catalog, PIPELINE)
+        _print_checkpoints(out, catalog)
+        print_recoveries(out, catalog)
+        print_audit(out, catalog, PIPELINE)
         exact = _print_verdict(console, FileSink(place / "output").output(), records)
         if directory is not None:
             console.print(f"Everything is kept in {escape(str(directory))}.")
@@ -55,53 +57,59 @@ def _run_process(console: Console, place: Path, records: int, number: int, kill:
         raise SystemExit(f"process {number} ended with {code}")
 
 
-def _print_checkpoints(console: Console, catalog: Catalog) -> None:
-    table = Table(title="Checkpoints")
-    for column in ("id", "epoch", "generation", "offset", "sum", "sink"):
-        table.add_column(column, justify="left" if column == "sink" else "right")
+def _print_checkpoints(out: Output, catalog: Catalog) -> None:
     pipeline = catalog.pipeline(PIPELINE)
+    rows = []
     for head in pipeline.list():
         manifest = pipeline.get(head.checkpoint_id)
-        table.add_row(
-            str(head.checkpoint_id),
-            str(head.epoch),
-            str(head.generation),
-            manifest.source_offsets["numbers"].offsets["0"],
-            pipeline.state(head.checkpoint_id).read("sum").decode(),
-            ", ".join(f"{name} {status}" for name, status in manifest.sink_commit_statuses.items()),
+        rows.append(
+            [
+                head.checkpoint_id,
+                head.epoch,
+                head.generation,
+                manifest.source_offsets["numbers"].offsets["0"],
+                pipeline.state(head.checkpoint_id).read("sum").decode(),
+                ", ".join(f"{name} {status}" for name, status in manifest.sink_commit_statuses.items()),
+            ]
         )
-    console.print(table)
+    numbers = ["checkpoint", "epoch", "generation", "offset", "sum"]
+    out.table([*numbers, "sink"], rows, title="Checkpoints", right=numbers, most=None)
 
 
-def print_recoveries(console: Console, catalog: Catalog) -> None:
+def print_recoveries(out: Output, catalog: Catalog) -> None:
     """What each process resumed from."""
-    table = Table(title="Recoveries")
-    for column in ("generation", "chose", "of", "passed over"):
-        table.add_column(column, justify="left" if column == "passed over" else "right")
-    rows = catalog.reading.rows(RECOVERIES)
-    for row in sorted(rows, key=lambda row: row["started_at"]):
-        passed_over = "; ".join(f"{skipped['checkpoint_id']}: {skipped['reason']}" for skipped in row["skipped"])
-        chosen = "nothing: fresh start" if row["chosen_id"] is None else str(row["chosen_id"])
-        table.add_row(str(row["generation"]), chosen, str(row["examined"]), passed_over or "none")
-    console.print(table)
+    rows = [
+        [
+            row["generation"],
+            "nothing: fresh start" if row["chosen_id"] is None else row["chosen_id"],
+            row["examined"],
+            "; ".join(f"{skipped['checkpoint_id']}: {skipped['reason']}" for skipped in row["skipped"]) or "none",
+        ]
+        for row in sorted(catalog.reading.rows(RECOVERIES), key=lambda row: row["started_at"])
+    ]
+    out.table(
+        ["generation", "chose", "of", "passed over"], rows, title="Recoveries", right=("generation", "chose", "of")
+    )
 
 
-def print_audit(console: Console, catalog: Catalog, pipeline: str) -> None:
+def print_audit(out: Output, catalog: Catalog, pipeline: str) -> None:
     """What was committed last."""
-    table = Table(title="Audit: the last commits, newest first")
-    for column in ("time", "table", "version", "operation", "checkpoint", "owner"):
-        table.add_column(column, justify="right" if column in ("version", "checkpoint") else "left")
-    for entry in catalog.audit(pipeline=pipeline)[:12]:
-        moment = dt.datetime.fromtimestamp(entry.timestamp_ms / 1000, dt.timezone.utc)
-        table.add_row(
-            f"{moment:%H:%M:%S.%f}"[:-3],
+    rows = [
+        [
+            f"{dt.datetime.fromtimestamp(entry.timestamp_ms / 1000, dt.timezone.utc):%H:%M:%S.%f}"[:-3],
             entry.table,
-            str(entry.version),
             entry.operation,
-            "" if entry.checkpoint_id is None else str(entry.checkpoint_id),
-            entry.owner or "",
-        )
-    console.print(table)
+            entry.checkpoint_id,
+            entry.owner,
+        ]
+        for entry in catalog.audit(pipeline=pipeline)[:_LAST_COMMITS]
+    ]
+    out.table(
+        ["when (UTC)", "table", "operation", "checkpoint", "who"],
+        rows,
+        title="Audit: the last commits, newest first",
+        right=("checkpoint",),
+    )
 
 
 def _print_verdict(console: Console, output: list[str], records: int) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from rich.table import Table
 
 from laminar_delta.cli.places import fresh_directory
 from laminar_delta.engine import open_engine
@@ -24,6 +23,8 @@ from laminar_delta.errors import FencedError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from laminar_delta.cli.output import Output
 
 _COLUMNS: dict[str, pa.DataType] = {"number": pa.int64(), "writer": pa.string(), "attempt": pa.string()}
 RACE = TableSpec(
@@ -35,17 +36,17 @@ APPLICATION = "laminar:demo"
 WRITERS = ("blue", "green")
 
 
-def run_race(console: Console, directory: Path | None, rounds: int) -> bool:
+def run_race(out: Output, directory: Path | None, rounds: int) -> bool:
     """Runs the race and prints it; whether the table holds exactly what the writers were told."""
     with fresh_directory(directory) as place:
         engine = open_engine("embedded", str(place))
         engine.create(RACE)
-        with console.status(f"Two processes race for {rounds} commits on {place} ..."):
+        with out.console.status(f"Two processes race for {rounds} commits on {place} ..."):
             told = _race(place, rounds)
-        _print_race(console, told, rounds)
-        _print_history(console, engine.history(RACE.name, limit=rounds))
+        _print_race(out, told, rounds)
+        _print_history(out, engine.history(RACE.name, limit=rounds))
         stored = sorted(engine.read(RACE.name).to_pylist(), key=lambda row: row["number"])
-        return _print_verdict(console, told, stored)
+        return _print_verdict(out.console, told, stored)
 
 
 def _race(place: Path, rounds: int) -> dict[str, dict[int, dict[str, Any]]]:
@@ -109,39 +110,37 @@ def race_as(place: str, name: str, rounds: int) -> None:
         print(json.dumps(answer), flush=True)
 
 
-def _print_race(console: Console, told: dict[str, dict[int, dict[str, Any]]], rounds: int) -> None:
-    table = Table(title="What each writer was told")
-    table.add_column("commit", justify="right")
-    for name in WRITERS:
-        table.add_column(name, style=name)
-    for number in range(1, rounds + 1):
-        cells = []
-        for name in WRITERS:
-            answer = told[name].get(number)
-            if answer is None:
-                cells.append("")
-            elif "version" in answer:
-                cells.append(f"committed as version {answer['version']}")
-            else:
-                cells.append(f"[dim]fenced: {answer['fenced']} stands[/dim]")
-        table.add_row(str(number), *cells)
-    console.print(table)
+def _print_race(out: Output, told: dict[str, dict[int, dict[str, Any]]], rounds: int) -> None:
+    rows = [[number, *(_told(told[name].get(number)) for name in WRITERS)] for number in range(1, rounds + 1)]
+    out.table(["commit", *WRITERS], rows, title="What each writer was told", right=("commit",), most=None)
 
 
-def _print_history(console: Console, entries: list[Any]) -> None:
-    table = Table(title="What the table's log says")
-    for column in ("version", "operation", "owner", "checkpoint", "fence"):
-        table.add_column(column, justify="right" if column in ("version", "checkpoint", "fence") else "left")
-    for entry in entries:
-        metadata = entry.metadata
-        table.add_row(
-            str(entry.version),
-            str(metadata.get("operation", entry.operation)),
-            str(metadata.get("owner", "")),
-            str(metadata.get("checkpoint", "")),
-            str(dict(metadata.get("fences") or {}).get(APPLICATION, "")),
-        )
-    console.print(table)
+def _told(answer: dict[str, Any] | None) -> str:
+    if answer is None:
+        return ""
+    if "version" in answer:
+        return f"committed as version {answer['version']}"
+    return f"fenced: {answer['fenced']} stands"
+
+
+def _print_history(out: Output, entries: list[Any]) -> None:
+    rows = [
+        [
+            entry.version,
+            entry.metadata.get("operation", entry.operation),
+            entry.metadata.get("owner"),
+            entry.metadata.get("checkpoint"),
+            dict(entry.metadata.get("fences") or {}).get(APPLICATION),
+        ]
+        for entry in entries
+    ]
+    out.table(
+        ["version", "operation", "who", "checkpoint", "fence"],
+        rows,
+        title="What the table's log says",
+        right=("version", "checkpoint", "fence"),
+        most=None,
+    )
 
 
 def _print_verdict(console: Console, told: dict[str, dict[int, dict[str, Any]]], stored: list[dict[str, Any]]) -> bool:

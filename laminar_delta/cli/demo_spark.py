@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.table import Table
 
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.cli.output import Output
 
 PIPELINE = "running-totals"
 FIRST_FILE_AT = 1_700_000_000
@@ -41,8 +41,9 @@ WHERE o.pipeline = 'running-totals' ORDER BY o.checkpoint_id
 """
 
 
-def run_spark_demo(console: Console, directory: Path | None, files: int, per_file: int = 250) -> bool:
+def run_spark_demo(out: Output, directory: Path | None, files: int, per_file: int = 250) -> bool:
     """Runs the query with its deaths, proves what came out, and goes back three checkpoints. Whether all of it was exact."""
+    console = out.console
     with fresh_directory(directory) as place:
         console.rule(
             "Events in, running totals per customer out: Structured Streaming with a checkpoint per micro-batch"
@@ -53,9 +54,9 @@ def run_spark_demo(console: Console, directory: Path | None, files: int, per_fil
             _drive(console, place, number, kill)
         catalog = ld.open_catalog(str(place / "catalog"), create=False)
         exact = _prove(console, place, catalog, events, f"through {len(KILLS)} kills")
-        _print_history(console, catalog)
-        print_recoveries(console, catalog)
-        print_audit(console, catalog, PIPELINE)
+        _print_history(out, catalog)
+        print_recoveries(out, catalog)
+        print_audit(out, catalog, PIPELINE)
         console.rule("Rewind: query, pipeline and table go back three checkpoints and run again")
         _rewind(console, place, _back(catalog, 3))
         _drive(console, place, len(KILLS) + 2, None)
@@ -144,11 +145,11 @@ def _prove(console: Console, place: Path, catalog: Catalog, events: list[tuple[i
     return True
 
 
-def _print_history(console: Console, catalog: Catalog) -> None:
-    table = Table(title="SQL: where the source was, checkpoint by checkpoint (offsets_history)")
+def _print_history(out: Output, catalog: Catalog) -> None:
     rows = catalog.sql(HISTORY)
-    for name in rows.column_names:
-        table.add_column(name)
-    for row in rows.to_pylist():
-        table.add_row(*map(str, row.values()))
-    console.print(table)
+    out.table(
+        rows.column_names,
+        (list(row.values()) for row in rows.to_pylist()),
+        title="SQL: where the source was, checkpoint by checkpoint (offsets_history)",
+        most=None,
+    )

@@ -22,7 +22,7 @@ from laminar_delta.cli.options import (
     SomeCheckpoint,
     Takeover,
 )
-from laminar_delta.cli.position import checkpoint_of, position_document, print_offsets
+from laminar_delta.cli.position import checkpoint_of, position_document, print_head, print_offsets
 from laminar_delta.cli.registry import MOVE, command
 from laminar_delta.errors import InvalidInputError
 
@@ -38,7 +38,7 @@ def offsets_get(call: Call, pipeline: PipelineName, checkpoint: SomeCheckpoint =
     """Show the offsets, now or at some time."""
     manifest = checkpoint_of(call.pipeline(pipeline), checkpoint, at)
     call.out.json(position_document(pipeline, manifest))
-    call.out.line(f"{pipeline}: checkpoint {manifest.checkpoint_id}, epoch {manifest.epoch}")
+    print_head(call, pipeline, manifest)
     print_offsets(call, manifest)
 
 
@@ -185,6 +185,8 @@ def _derive(
             ),
             right=("now", "then", "by"),
         )
+    else:
+        call.out.line("Its sources are where those of the newest checkpoint were.")
     if not apply:
         call.out.line("Nothing was changed: --apply does it.")
 

@@ -68,5 +68,9 @@ def exit_for(error: LaminarDeltaError) -> Exit:
     return next((code for kind, code in _BY_KIND if isinstance(error, kind)), Exit.INTERNAL)
 
 
+BROKEN_PIPE = 141
+"""As of a process that SIGPIPE ends: whoever was to read the answer went away, such as `head`."""
+
+
 class Declined(Exception):  # noqa: N818  # not an error: an answer
     """The person who was asked said no."""

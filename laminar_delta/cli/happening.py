@@ -57,7 +57,15 @@ def history(
             found=unknown,
             next_step=f"There are: {', '.join(KINDS)}.",
         )
-    first, last = since and parse_moment(since), until and parse_moment(until)
+    first = None if since is None else parse_moment(since)
+    last = None if until is None else parse_moment(until)
+    if first and last and first > last:
+        raise InvalidInputError(
+            f"--since {first:%Y-%m-%d %H:%M:%S} UTC is after --until {last:%Y-%m-%d %H:%M:%S} UTC",
+            expected="a time before --until",
+            found=since,
+            next_step="Give both with their dates: a time of day alone is the last time it was that late.",
+        )
     found = [
         one
         for one in reversed(call.pipeline(pipeline).timeline())
@@ -74,7 +82,7 @@ def history(
         ["when (UTC)", "what", "why", "who", "generation"],
         ([one.at, one.what, one.reason, one.owner, one.generation] for one in found),
         right=("generation",),
-        most=limit,
+        limit=limit,
     )
 
 
@@ -138,5 +146,5 @@ def audit(
         ["when (UTC)", "table", "version", "operation", "pipeline", "checkpoint", "who", "why"],
         ([entry[name] for name in columns] for entry in found),
         right=("version", "checkpoint"),
-        most=limit,
+        limit=limit,
     )

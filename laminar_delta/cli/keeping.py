@@ -67,13 +67,19 @@ def prune(
             "pipelines": [{"pipeline": name, "retire": plan.retire, "keep": plan.keep} for name, plan in plans.items()],
         }
     )
-    rows: list[list[object]] = []
-    for name, plan in plans.items():
-        rows += [[name, number, "retired" if apply else "would go", ""] for number in plan.retire]
-        rows += [[name, kept.checkpoint_id, "stays", kept.reason] for kept in plan.keep]
-    call.out.table(["pipeline", "checkpoint", "", "because"], rows, right=("checkpoint",))
-    gone = sum(len(plan.retire) for plan in plans.values())
-    call.out.line(f"{gone} retired." if apply else f"{gone} would go; nothing was changed: --apply does it.")
+    # What goes comes first, and is named below once more: a long list of what stays must not hide it.
+    rows: list[list[object]] = [
+        [name, number, "retired" if apply else "would go", ""] for name, plan in plans.items() for number in plan.retire
+    ]
+    rows += [[name, kept.checkpoint_id, "stays", kept.reason] for name, plan in plans.items() for kept in plan.keep]
+    call.out.table(["pipeline", "checkpoint", "what", "because"], rows, right=("checkpoint",))
+    gone = {name: plan.retire for name, plan in plans.items() if plan.retire}
+    if not gone:
+        call.out.line("Nothing was retired." if apply else "Nothing would go.")
+    elif apply:
+        call.out.line(f"Retired: {named(gone)}. `restore` brings one back until `maintain` has removed it.")
+    else:
+        call.out.line(f"Would go: {named(gone)}. Nothing was changed: --apply does it.")
 
 
 @command("restore", group=KEEP, fields=_DECIDED)

@@ -31,23 +31,22 @@ def ls(call: Call, pipeline: SomePipeline = None, limit: Limit = MOST_ROWS) -> N
         found = call.catalog().overview()
         call.out.json({"pipelines": found})
         call.out.table(
-            ["pipeline", "latest", "epoch", "saved", "state", "kept", "pinned", "sinks owed", "writer"],
+            ["pipeline", "latest", "saved", "state", "kept", "pinned", "sinks owed", "writer"],
             (
                 [
                     one.pipeline,
                     one.latest_id,
-                    one.latest_epoch,
                     ago(one.latest_at),
                     size(one.latest_size_bytes),
                     one.checkpoints,
                     one.pinned or None,
                     one.sinks_pending + one.sinks_failed or None,
-                    f"{one.owner} (generation {one.generation})" if one.held else "",
+                    one.owner if one.held else "",
                 ]
                 for one in found
             ),
-            right=("latest", "epoch", "state", "kept", "pinned", "sinks owed"),
-            most=limit,
+            right=("latest", "state", "kept", "pinned", "sinks owed"),
+            limit=limit,
         )
         if not found:
             call.out.line("The catalog is empty.")
@@ -83,7 +82,7 @@ def ls(call: Call, pipeline: SomePipeline = None, limit: Limit = MOST_ROWS) -> N
             for head in heads
         ),
         right=("checkpoint", "epoch", "generation"),
-        most=limit,
+        limit=limit,
     )
 
 
@@ -122,7 +121,9 @@ def show(call: Call, pipeline: PipelineName, checkpoint: SomeCheckpoint = None, 
     Offsets, watermarks, sinks, state, pins, where it comes from; the newest unless told which, or --at which time.
     """
     chosen = call.pipeline(pipeline)
-    found = chosen.describe(checkpoint_of(chosen, checkpoint, at).checkpoint_id if checkpoint is None else checkpoint)
+    # A retired one is shown too, so not through `checkpoint_of` where its id is known.
+    known = checkpoint is not None and at is None
+    found = chosen.describe(checkpoint if known else checkpoint_of(chosen, checkpoint, at).checkpoint_id)
     call.out.json({name: getattr(found, name) for name in found.__dataclass_fields__} if call.out.as_json else {})
     words = [word for word, told in (("pinned", found.is_pinned), ("retired", found.is_retired)) if told]
     if found.is_abandoned:
@@ -151,7 +152,7 @@ def latest(call: Call, pipeline: PipelineName, at: At = None) -> None:
     """
     manifest = checkpoint_of(call.pipeline(pipeline), None, at)
     call.out.json(position_document(pipeline, manifest))
-    print_position(call, pipeline, manifest, "")
+    print_position(call, pipeline, manifest)
 
 
 @command(

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from laminar_delta.cli.application import FAMILIES
 from laminar_delta.cli.exits import MEANING
-from laminar_delta.cli.main import FAMILIES
 from laminar_delta.cli.prometheus import PER_PIPELINE, PREFIX
 from laminar_delta.cli.registry import COMMANDS, GROUPS, in_order
 from laminar_delta.config import KEYS, variable_of

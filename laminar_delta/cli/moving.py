@@ -11,6 +11,7 @@ import typer
 from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import of_each
 from laminar_delta.cli.registry import BRING, command
+from laminar_delta.cli.texts import size
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -67,7 +68,7 @@ def inspect_path(call: Call, path: _Source, prefix: _Prefix = "", kind: _Kind = 
     with call.out.progress("Reading") as progress:
         report = inspect_source(path, prefix=prefix, kind=kind, progress=progress)
     call.out.json({**report.to_dict(), "intact": report.intact})
-    print_inspection(call.out.console, report)
+    print_inspection(call.out, report)
     if not report.intact:
         call.finding()
 
@@ -123,7 +124,7 @@ def import_path(
             progress=progress,
         )
     call.out.json(report.to_dict())
-    print_import(call.out.console, report)
+    print_import(call.out, report)
     if report.skipped:
         call.finding()
 
@@ -164,6 +165,7 @@ def export_path(
     from laminar_delta.cli.reporting import print_export
     from laminar_delta.interop import export_checkpoints
 
+    call.pipeline(pipeline)
     with call.out.progress("Exporting") as progress:
         report = export_checkpoints(
             call.catalog(),
@@ -176,7 +178,7 @@ def export_path(
             progress=progress,
         )
     call.out.json(report.to_dict())
-    print_export(call.out.console, report)
+    print_export(call.out, report)
     if report.skipped:
         call.finding()
 
@@ -204,8 +206,10 @@ def report(
             tell(f"Writing {output}")
         import_module("laminar_delta.report").write_report(catalog, output, pipelines=pipeline or None)
     names = pipeline or catalog.pipelines()
-    call.out.json({"path": str(output), "pipelines": names, "size_bytes": output.stat().st_size})
-    call.out.line(f"Wrote {output}: {len(names)} pipelines, {output.stat().st_size} bytes.")
+    written = output.stat().st_size
+    call.out.json({"path": str(output), "pipelines": names, "size_bytes": written})
+    count = "1 pipeline" if len(names) == 1 else f"{len(names)} pipelines"
+    call.out.line(f"Wrote {output}: {count}, {size(written)}. Open it in a browser.")
 
 
 def _for_looking(call: Call) -> Catalog:

@@ -73,10 +73,17 @@ class Output:
         title: str | None = None,
         right: Sequence[str] = (),
         most: int | None = MOST_ROWS,
+        limit: int | None = None,
     ) -> None:
-        """A table; of more than `most` rows the first, and how many there are.
+        """A table. Where the columns do not fit beside each other, row after row, with a line for each value.
 
-        Where the columns do not fit beside each other, row after row, with a line for each value.
+        Args:
+            columns: Their headings.
+            rows: What stands below them.
+            title: What stands above.
+            right: Columns of numbers.
+            most: How many rows are shown; all if None.
+            limit: The same, as the caller's `--limit` has it, so that it can be told to give another.
         """
         if self.as_json:
             return
@@ -84,13 +91,15 @@ class Output:
         from rich.text import Text
 
         found = list(rows)
+        most = most if limit is None else limit
         shown = [[self.mask(cell(value)) for value in row] for row in (found if most is None else found[:most])]
         heading = None if title is None else self.mask(title)
         console = self.console
         widths = _widths(columns, shown, console.width)
         if widths is None:
             records = _records(columns, shown)
-            console.print(Text(records if heading is None else f"{heading}\n{records}"), soft_wrap=True)
+            # Rows have a blank line between them, so the title has one before it.
+            console.print(Text(records if heading is None else f"\n{heading}\n{records}"), soft_wrap=True)
         else:
             table = Table(title=None if heading is None else Text(heading), title_justify="left")
             for name, width in zip(columns, widths, strict=True):
@@ -99,7 +108,8 @@ class Output:
                 table.add_row(*map(Text, row))
             console.print(table)
         if len(shown) < len(found):
-            self.line(f"… and {len(found) - len(shown)} more; --limit shows more, --json all.")
+            how = "--json shows all" if limit is None else "--limit shows more, --json all"
+            self.line(f"… and {len(found) - len(shown)} more; {how}.")
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress | None]:
@@ -151,8 +161,11 @@ class Output:
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """How wide each column of a table is; None where not even the words would be left whole."""
-    texts = [[name, *(row[at] for row in rows)] for at, name in enumerate(columns)]
-    found, whole = zip(*(map(max, zip(*map(_need, some), strict=True)) for some in texts), strict=True)
+    texts = [[_need(row[at]) for row in rows] for at in range(len(columns))]
+    # A heading may go on below too, as a long text does: that of a narrow column is often its widest word.
+    heads = [(max(map(len, name.split()), default=0), len(name)) for name in columns]
+    needs = ([head, *some] for head, some in zip(heads, texts, strict=True))
+    found, whole = zip(*(map(max, zip(*some, strict=True)) for some in needs), strict=True)
     given: list[int] = list(found)
     # Beside its text a column has a blank on either side and a line; the last one has a line more.
     for _ in range(width - sum(given) - 3 * len(columns) - 1):

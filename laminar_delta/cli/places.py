@@ -24,5 +24,13 @@ def fresh_directory(named: Path | None) -> Iterator[Path]:
             found=str(named),
             next_step="Name another directory.",
         )
-    named.mkdir(parents=True)
+    try:
+        named.mkdir(parents=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{named} cannot be made: {error.strerror or error}",
+            expected="a directory to be made",
+            found=str(named),
+            next_step="Name a directory in a place where you may write.",
+        ) from error
     yield named

@@ -57,10 +57,7 @@ def print_position(call: Call, pipeline: str, manifest: CheckpointManifest, word
         manifest: The checkpoint.
         words: What else is to be said of it.
     """
-    call.out.line(
-        f"{pipeline}: checkpoint {manifest.checkpoint_id}, epoch {manifest.epoch}, saved {when_saved(manifest.timestamp_ms)}"
-        + (f" ({words})" if words else "")
-    )
+    print_head(call, pipeline, manifest, words)
     if manifest.watermark is not None:
         call.out.line(f"Watermark {manifest.watermark}")
     print_offsets(call, manifest)
@@ -74,6 +71,14 @@ def print_position(call: Call, pipeline: str, manifest: CheckpointManifest, word
             title="Sinks",
             right=("epoch",),
         )
+
+
+def print_head(call: Call, pipeline: str, manifest: CheckpointManifest, words: str = "") -> None:
+    """Which checkpoint it is, and of when."""
+    call.out.line(
+        f"{pipeline}: checkpoint {manifest.checkpoint_id}, epoch {manifest.epoch}, saved {when_saved(manifest.timestamp_ms)}"
+        + (f" ({words})" if words else "")
+    )
 
 
 def print_offsets(call: Call, manifest: CheckpointManifest) -> None:

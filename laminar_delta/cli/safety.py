@@ -119,7 +119,8 @@ def recover(
             _print(call, report, past=True)
         if not reports:
             call.out.line(
-                f"No recovery of {pipeline} is on record" + (f" that chose {chose}." if chose is not None else ".")
+                f"No recovery of {pipeline} is on record"
+                + (f" that chose {chose}; --past shows those there are." if chose is not None else ".")
             )
         return
     report = call.pipeline(pipeline).recover(
@@ -142,7 +143,7 @@ def _print(call: Call, report: RecoveryReport, *, past: bool) -> None:
         line, style = f"{report.pipeline}: none of {report.examined} checkpoints can be used.", "red"
     else:
         saved = when_saved(report.manifest.timestamp_ms)
-        line = f"{report.pipeline} would go on from checkpoint {report.chosen_id}, saved {saved}."
+        line = f"{report.pipeline} would go on from checkpoint {report.chosen_id}, saved {saved}: {_why(report)}."
         style = "green"
     call.out.line(line, style=style)
     if report.skipped:
@@ -157,6 +158,13 @@ def _print(call: Call, report: RecoveryReport, *, past: bool) -> None:
         )
     for note in report.notes:
         call.out.line(f"Note: {note}")
+
+
+def _why(report: RecoveryReport) -> str:
+    """Why recovery chose what it chose, in a few words; a table says more of each that it passed over."""
+    if not report.skipped:
+        return "it is the newest, and valid"
+    return f"the newest of {report.examined} that can be used"
 
 
 def _chose(report: RecoveryReport) -> str:

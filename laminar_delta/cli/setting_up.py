@@ -178,11 +178,11 @@ def demo(
     if spark:
         from laminar_delta.cli.demo_spark import run_spark_demo
 
-        exact = run_spark_demo(call.out.console, directory, files)
+        exact = run_spark_demo(call.out, directory, files)
     else:
         from laminar_delta.cli.demo import run_demo
 
-        exact = run_demo(call.out.console, directory, records)
+        exact = run_demo(call.out, directory, records)
     call.out.json({"directory": None if directory is None else str(directory), "exact": exact})
     if not exact:
         call.finding()
@@ -200,7 +200,7 @@ def race(
     """
     from laminar_delta.cli.demo_race import run_race
 
-    exact = run_race(call.out.console, directory, rounds)
+    exact = run_race(call.out, directory, rounds)
     call.out.json({"directory": None if directory is None else str(directory), "exact": exact})
     if not exact:
         call.finding()

@@ -11,6 +11,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60))
+
 
 def cell(value: object) -> str:
     """A value as a table shows it."""
@@ -73,10 +75,9 @@ def ago(moment: dt.datetime | None, now: dt.datetime | None = None) -> str:
     if moment is None:
         return ""
     seconds = ((now or dt.datetime.now(dt.timezone.utc)) - moment).total_seconds()
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if abs(seconds) >= length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+    # Clocks differ: what another machine did just now may be a moment ahead of this one's.
+    unit, length = next((one for one in _UNITS if abs(seconds) >= one[1]), ("s", 1))
+    return f"{seconds / length:.0f} {unit} ago" if seconds > -1 else f"in {-seconds / length:.0f} {unit}"
 
 
 def named(going: Mapping[str, Sequence[int]]) -> str:

@@ -17,10 +17,10 @@ def parse_moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
     """A moment: `2026-11-16T03:12`, `2026-11-16`, `03:12` (the last time it was that late), `2h ago`. UTC unless told."""
     present = now or dt.datetime.now(dt.timezone.utc)
     stripped = text.strip()
-    ago = _AGO.fullmatch(stripped)
-    if ago is not None:
-        return present - parse_duration(ago[1])
+    past = _AGO.fullmatch(stripped)
     try:
+        if past is not None:
+            return present - parse_duration(past[1])
         clock = _CLOCK.fullmatch(stripped)
         if clock is not None:
             found = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)

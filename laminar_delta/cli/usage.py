@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from laminar_delta.cli.call import Common, tell
+from laminar_delta.cli.call import Common, tell, unwritten
 from laminar_delta.cli.exits import Exit
 from laminar_delta.config import Settings
 from laminar_delta.errors import ErrorCode
@@ -16,6 +16,7 @@ from laminar_delta.errors import ErrorCode
 UsageError: Any = typer.BadParameter.__bases__[0]
 """Of the click that typer works with, which is the package or, in later releases, a copy of its own."""
 
+_NEGATIVE = re.compile(r"-\d+")
 _NO_NUMBER = re.compile(r"is not a valid (int|integer)( range)?\b")
 
 
@@ -32,14 +33,38 @@ def refuse(error: Any, words: Sequence[str]) -> Exit:
     common = Common(
         as_json="--json" in words, debug="--debug" in words, storage_option=[word for word in words if "=" in word]
     )
-    message, next_step = _sentence(error)
+    message, next_step = _sentence(error, words)
     tell(common, Settings(), Exit.USAGE, error, f"{message}. {next_step}", str(ErrorCode.INVALID_INPUT), next_step)
     return Exit.USAGE
 
 
-def _sentence(error: Any) -> tuple[str, str]:
+def refuse_what_is_not_utf8(words: Sequence[str]) -> None:
+    """Raises a usage error for what no table, log or query could hold."""
+    for word in words:
+        try:
+            word.encode("utf-8")
+        except UnicodeEncodeError:
+            raise UsageError(f"{word!a} is not UTF-8") from None
+
+
+def give_up(error: OSError, words: Sequence[str]) -> Exit:
+    """Prints that help could not be printed; the exit code. What commands print is seen to where they are called."""
+    common = Common(as_json="--json" in words, debug="--debug" in words)
+    tell(common, Settings(), Exit.STORAGE, error, unwritten(error), str(ErrorCode.STORAGE), "")
+    return Exit.STORAGE
+
+
+def _path(error: Any, words: Sequence[str]) -> str:
+    """The command that was called. Of an option without its value click does not say, so as far as words have no dash."""
+    if error.ctx is not None and error.ctx.parent is not None:
+        return str(error.ctx.command_path)
+    first = list(words[: 2 if words[:1] == ["offsets"] else 1])
+    return " ".join(["laminar-delta", *(first if hasattr(error, "option_name") and error.ctx is None else [])])
+
+
+def _sentence(error: Any, words: Sequence[str]) -> tuple[str, str]:
     """What is wrong, and what to do."""
-    path = "laminar-delta" if error.ctx is None else error.ctx.command_path
+    path = _path(error, words)
     see = f"`{path} --help` tells what can be given."
     option = getattr(error, "option_name", None)
     group = getattr(getattr(error.ctx, "command", None), "commands", None)
@@ -47,6 +72,8 @@ def _sentence(error: Any) -> tuple[str, str]:
         return "no command is given", see
     if group and option in set(_options(group)):
         return f"{option} stands before the command", f"Put it behind: `{path} COMMAND {option}`, see `{path} --help`."
+    if option is not None and _NEGATIVE.fullmatch(option):
+        return f"{option} is below 0, and no number here is", see
     nearest = getattr(error, "possibilities", None)
     said = _NO_NUMBER.sub("is no whole number", error.message if nearest else error.format_message()).rstrip(".")
     return said[:1].lower() + said[1:], f"Did you mean {' or '.join(sorted(nearest))}? {see}" if nearest else see

@@ -170,7 +170,7 @@ class _Value:
             )
         if isinstance(self.literal, int) and not MIN_BIGINT <= self.literal <= MAX_BIGINT:
             raise InvalidInputError(
-                f"{self.literal} does not fit a BIGINT",
+                f"{self.literal} does not fit a BIGINT, which holds {MIN_BIGINT} to {MAX_BIGINT}",
                 code=ErrorCode.NUMBER_TOO_LARGE,
                 expected=f"{MIN_BIGINT} to {MAX_BIGINT}",
                 found=self.literal,

@@ -118,6 +118,7 @@ def stamp(fences: Sequence[Fence], metadata: Mapping[str, object] | None, *, ahe
         content[FENCES_KEY] = {fence.application_id: fence.version for fence in fences}
     try:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode("utf-8")
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"commit metadata is not JSON: {error}", expected="JSON values", found=type(error).__name__

@@ -35,10 +35,13 @@ def select_only(sql: str) -> str:
     word = _WORD.match(text, begin.end() if begin else 0)
     if word is None or word[0].upper() not in ("SELECT", "WITH"):
         raise InvalidInputError(
-            f"only queries are answered, and this one begins with {word[0] if word else text[:20]!r}",
+            f"only queries are answered, and this one begins with {word[0] if word else text[:20]!r}"
+            if text
+            else "the query is empty",
             expected="SELECT … or WITH …",
             found=text[:200],
-            next_step="Write through the catalog's methods: rows changed behind its back are damage.",
+            next_step="Begin with SELECT or WITH, for example `SELECT * FROM latest_checkpoints`. Write through the catalog's "
+            "methods: rows changed behind its back are damage.",
         )
     return text
 

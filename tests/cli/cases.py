@@ -93,7 +93,7 @@ CASES = {
     ),
     "prune": Case(
         ["prune", "orders", "--keep-last", "1"],
-        "would go; nothing was changed",
+        "Would go: 4 of 'orders'. Nothing was changed",
         ["prune", "orders"],
         Exit.USAGE,
         "nothing says what to keep",

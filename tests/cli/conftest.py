@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.cli.main import application
+from laminar_delta.cli.application import application
 from tests.cli.support import Done, Run, fill
 
 ALL = application()

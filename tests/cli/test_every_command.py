@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from laminar_delta.cli.main import FAMILIES, application
+from laminar_delta.cli.application import FAMILIES, application
 from laminar_delta.cli.registry import COMMANDS, GROUPS
 from tests.cli.cases import BEFORE, CASES, Case
 from tests.cli.support import ORDERS, Run, paths
@@ -189,7 +189,7 @@ def test_help_says_what_it_does_and_what_all_have(run: Run, name: str) -> None:
 def test_the_list_has_every_command_under_its_heading(run: Run) -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert re.findall(r"^(\w[\w ,]+):$", done.stdout, re.MULTILINE) == ["Options", *GROUPS]
+    assert re.findall(r"^(\w[\w ,]+):$", done.stdout, re.MULTILINE) == ["Options", "Questions", *GROUPS]
     for found in COMMANDS.values():
         assert f"\n  {found.name.partition(' ')[0]} " in done.stdout
     # Each is told in full: nothing is cut off in the list.

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from laminar_delta.cli.application import application
 from laminar_delta.cli.exits import Exit
-from laminar_delta.cli.main import application
 from laminar_delta.cli.manual import SECTIONS, written
 from laminar_delta.cli.registry import COMMANDS
 from tests.cli.support import Run

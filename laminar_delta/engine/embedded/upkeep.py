@@ -6,6 +6,7 @@ Its own hooks after a commit are off: they remove log entries before the log che
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from laminar_delta.engine.base import Metadata
 from laminar_delta.engine.deltars import upkeep
@@ -64,7 +65,8 @@ class EmbeddedUpkeep(EmbeddedReader):
 
     def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
         """See `Engine.vacuum`."""
-        with self._turn():
+        # A look waits for nobody, and whoever may only read can have one.
+        with nullcontext() if dry_run else self._turn():
             handle = self._open(table)
             with self._maintaining(table):
                 # `full` lists the directory, so that files of writes that never committed go too.

@@ -85,7 +85,7 @@ def make_directory(path: Path) -> None:
             fsync_path(created.parent)
     except OSError as error:
         raise StorageError(
-            f"directory {path} cannot be made: {error}",
-            next_step="Make its place writable, or use another.",
+            f"directory {path} cannot be made: {error.strerror or error}",
+            next_step="Make its place writable, or use another. What stands there already must be a directory.",
             details={"path": str(path)},
         ) from error

@@ -14,6 +14,7 @@ delta-rs, can overwrite a commit that was acknowledged. The lock makes such writ
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -135,8 +136,12 @@ class CatalogLock:
         except Timeout:
             raise self._locked("another process") from None
         except OSError as error:
+            denied = isinstance(error, PermissionError) or error.errno == errno.EROFS
             raise StorageError(
                 f"the catalog's lock file {self._root / LOCK_FILE} cannot be used: {error}",
+                next_step="Only who may write to the catalog's directory can change it; reading needs no lock."
+                if denied
+                else None,
                 details={"path": str(self._root)},
             ) from error
 

@@ -66,7 +66,7 @@ class Place:
                 code=ErrorCode.UNSUPPORTED,
                 expected="a Spark session with a catalog that lasts",
                 found="spark.sql.catalogImplementation=in-memory",
-                next_step="Give your session as `spark`, or a path as the location.",
+                next_step="Give your session as `spark`. For a directory, write it as a path, such as `./checkpoints`.",
             )
 
 

@@ -15,11 +15,11 @@ from laminar_delta._version import __version__
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.choosing import FailedSinks
     from laminar_delta.catalog.coordinator import Coordinator
     from laminar_delta.catalog.group import Save
     from laminar_delta.catalog.maintenance import MaintenancePolicy
     from laminar_delta.catalog.opening import open_catalog
-    from laminar_delta.catalog.recovery import FailedSinks
     from laminar_delta.catalog.retention import RetentionPolicy
     from laminar_delta.catalog.state.applying import register_apply
     from laminar_delta.catalog.state.policy import StatePolicy
@@ -57,7 +57,7 @@ _HOME = {
     "ConflictError": "laminar_delta.errors",
     "CorruptionError": "laminar_delta.errors",
     "DeltaCheckpointStore": "laminar_delta.stores",
-    "FailedSinks": "laminar_delta.catalog.recovery",
+    "FailedSinks": "laminar_delta.catalog.choosing",
     "FencedError": "laminar_delta.errors",
     "FormatError": "laminar_delta.errors",
     "InvalidInputError": "laminar_delta.errors",

@@ -16,6 +16,7 @@ from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.rows import manifest_from_rows
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, PAYLOADS, SOURCE_OFFSETS
+from laminar_delta.engine.kernels import call
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError
 
@@ -74,18 +75,17 @@ def inline_bytes(reading: Reading, where: Predicate | None = None) -> dict[tuple
 
     To know how long it is, it is read: ask only for those that are needed.
     """
-    import pyarrow.compute as pc
-
     found: dict[tuple[str, int], int] = {}
     # Batch by batch, and lengths only: together it can be a lot.
     for batch in reading.batches(MANIFESTS, where=where, columns=["pipeline", "checkpoint_id", "operators"]):
         operators = batch.column("operators")
-        whose = pc.list_parent_indices(operators)
-        pipelines: list[Any] = batch.column("pipeline").take(whose).to_pylist()
-        numbers: list[Any] = batch.column("checkpoint_id").take(whose).to_pylist()
-        lengths = pc.binary_length(pc.struct_field(pc.list_flatten(operators), "state")).to_pylist()
-        for key, length in zip(zip(pipelines, numbers, strict=True), lengths, strict=True):
-            found[key] = found.get(key, 0) + (length or 0)
+        keys: list[Any] = list(
+            zip(*(batch.column(name).to_pylist() for name in ("pipeline", "checkpoint_id")), strict=True)
+        )
+        whose: list[int] = call("list_parent_indices", operators).to_pylist()
+        lengths = call("binary_length", call("list_flatten", operators).field("state")).to_pylist()
+        for row, length in zip(whose, lengths, strict=True):
+            found[keys[row]] = found.get(keys[row], 0) + (length or 0)
     return found
 
 

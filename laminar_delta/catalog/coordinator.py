@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.healing import highest_epoch
 from laminar_delta.catalog.reconcile import ReconcileReport, Reconciliation, commit_failure
-from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.resume import ResumeReport, Resumption, is_delivered
 from laminar_delta.catalog.sinks import ExactlyOnceSink, Observe, SinkEpoch, Sinks, Step, attempt, raised
 from laminar_delta.errors import CommitUnknownError, FencedError, InvalidInputError, SessionStateError

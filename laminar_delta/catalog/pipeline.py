@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row, see_list
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.decisions import (
     PINNED,
     RELEASED,
@@ -24,21 +25,13 @@ from laminar_delta.catalog.decisions import (
     decide,
     standing,
 )
-from laminar_delta.catalog.healing import committed_row
-from laminar_delta.catalog.needs import restore_needed, used_elsewhere
-from laminar_delta.catalog.recovery import FailedSinks, Walk, newest_delivered, passed_over, store
-from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy, plan
 from laminar_delta.catalog.said import check_reason
-from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import RECOVERIES
-from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
-from laminar_delta.model.findings import ValidationResult
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.model.manifest import now_ms
-from laminar_delta.model.report import RecoveryReport
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.derive import Derived, OffsetEdits
@@ -46,8 +39,12 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.diff import CheckpointDiff
     from laminar_delta.catalog.orphans import Orphan
     from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.retention import RetentionPlan, RetentionPolicy
+    from laminar_delta.catalog.state.checkpoint_state import CheckpointState
     from laminar_delta.catalog.timeline import Happening
+    from laminar_delta.model.findings import ValidationResult
     from laminar_delta.model.manifest import CheckpointManifest
+    from laminar_delta.model.report import RecoveryReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +89,8 @@ class Pipeline(Displayed):
 
     def recoveries(self) -> builtins.list[RecoveryReport]:
         """The recoveries that are on record, newest first: what each chose, what it passed over and why."""
+        from laminar_delta.model.report import RecoveryReport
+
         rows = self.reading.rows(RECOVERIES, where=col("pipeline").eq(self.name), columns=["started_at", "report"])
         rows.sort(key=lambda row: row["started_at"], reverse=True)
         return [RecoveryReport.from_json(row["report"]) for row in rows]
@@ -157,6 +156,9 @@ class Pipeline(Displayed):
             heal: Read rows that were deleted or overwritten since as they were saved, as far back as the log reaches: every
                 checkpoint that `recover` chooses can be read. Otherwise as they are now, or `CorruptionError`.
         """
+        from laminar_delta.catalog.healing import committed_row
+        from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+
         find = committed_row if heal else manifest_row
         return CheckpointState(self.reading, find(self.reading, self.name, checkpoint_id), heal)
 
@@ -172,6 +174,10 @@ class Pipeline(Displayed):
 
         Being intact is not all that recovery asks for: `passed_over` says why it does not use one that is.
         """
+        from laminar_delta.catalog.recovery import passed_over
+        from laminar_delta.catalog.validation import examine
+        from laminar_delta.model.findings import ValidationResult
+
         row = manifest_row(self.reading, self.name, checkpoint_id)
         result = ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
         # What a damaged row says of its sinks is not to be relied on.
@@ -195,6 +201,8 @@ class Pipeline(Displayed):
             dry_run: Only look.
             owner: Who, for the record.
         """
+        from laminar_delta.catalog.recovery import Walk, store
+
         report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
         return (
             report if dry_run or self.reading.versions else store(self.reading.engine, report, owner or default_owner())
@@ -202,6 +210,10 @@ class Pipeline(Displayed):
 
     def prune(self, policy: RetentionPolicy, *, dry_run: bool = False, owner: str | None = None) -> RetentionPlan:
         """Retires what a policy does not keep: gone for readers at once, to be restored until removed for good."""
+        from laminar_delta.catalog.needs import restore_needed, used_elsewhere
+        from laminar_delta.catalog.recovery import newest_delivered
+        from laminar_delta.catalog.retention import RetentionPlan, plan
+
         made = RetentionPlan(retire=(), keep=())
 
         def choose(seen: Standing) -> list[Decision]:

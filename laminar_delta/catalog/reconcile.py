@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_rows
-from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.validation import examine

@@ -10,13 +10,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from laminar_delta.catalog import blame
 from laminar_delta.catalog.checkpoints import load_manifest
+from laminar_delta.catalog.choosing import ABANDONED_REASON, UNDELIVERED_REASON, FailedSinks
 from laminar_delta.catalog.decisions import ABANDONED, RESUMED, Decision, Standing, decide, standing
 from laminar_delta.catalog.generations import check_held
 from laminar_delta.catalog.healing import as_saved, find_rows
@@ -43,22 +43,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-UNDELIVERED_REASON = "undelivered: "
-ABANDONED_REASON = "abandoned: "
-"""How the reasons begin for which a checkpoint that may be whole is passed over; any other names damage."""
 _PASSED_BEFORE = f"{ABANDONED_REASON}a later recovery passed over it"
 
 _TRIES = 20
 """Choices made anew because the one before was abandoned or retired meanwhile."""
-
-
-class FailedSinks(str, Enum):
-    """What to make of a checkpoint with a sink that failed to deliver it."""
-
-    SKIP = "skip"
-    """Fall back to one that was delivered: nothing is lost, the sink gets the data again."""
-    ACCEPT = "accept"
-    """Use it: the sink's data of that epoch is given up, or will be delivered by other means."""
 
 
 @dataclass(slots=True)
@@ -190,11 +178,6 @@ def passed_over(reading: Reading, row: Row) -> str | None:
     if row["checkpoint_id"] in decided.abandoned:
         return _PASSED_BEFORE
     return _undelivered(reading, row, FailedSinks.SKIP)
-
-
-def names_damage(reason: str) -> bool:
-    """Whether a checkpoint was passed over because it is damaged, by the reason a report gives."""
-    return not reason.startswith((UNDELIVERED_REASON, ABANDONED_REASON))
 
 
 def resume(

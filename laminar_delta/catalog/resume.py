@@ -19,8 +19,8 @@ from laminar_delta.errors import CorruptionError, SessionStateError, StorageErro
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.choosing import FailedSinks
     from laminar_delta.catalog.reading import Reading
-    from laminar_delta.catalog.recovery import FailedSinks
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.model.report import RecoveryReport
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
-from laminar_delta.catalog.recovery import FailedSinks, resume
+from laminar_delta.catalog.recovery import resume
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured

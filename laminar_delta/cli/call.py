@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import typer
 
 from laminar_delta.cli.exits import Declined, Exit, exit_for
 from laminar_delta.cli.output import Output
+from laminar_delta.cli.texts import printable
 from laminar_delta.config import Settings, load_settings
 from laminar_delta.errors import ErrorCode, InvalidInputError, LaminarDeltaError
 from laminar_delta.logs import Event, JsonFormatter, log_event
@@ -149,7 +149,7 @@ def tell(
         problem = {"code": name, "message": sentence, "next_step": masked(next_step, options), "exit_code": int(code)}
         typer.echo(json.dumps({"error": problem}, ensure_ascii=False), err=True)
     else:
-        typer.echo(f"error: {sentence}", err=True)
+        typer.echo(f"error: {printable(sentence)}", err=True)
 
 
 def _settings(common: Common) -> Settings:
@@ -217,13 +217,13 @@ def _logging(settings: Settings) -> Iterator[None]:
         logger.setLevel(before)
 
 
-class _LeftOut(MetaPathFinder):
+class _LeftOut:
     """Finds that there is no numpy and no pandas."""
 
     NAMES = frozenset({"numpy", "pandas"})
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """See `MetaPathFinder`."""
+        """See `importlib.abc.MetaPathFinder`, which is left out as well."""
         if fullname in self.NAMES:
             raise ModuleNotFoundError(f"{fullname} is left out of short calls of the command line", name=fullname)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from laminar_delta.cli.exits import Declined
-from laminar_delta.cli.texts import cell, plain
+from laminar_delta.cli.texts import cell, plain, printable
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.masking import masked
 
@@ -60,10 +60,16 @@ class Output:
 
     def line(self, text: str, *, style: str | None = None) -> None:
         """A line of text, taken as it is."""
-        if not self.as_json:
-            from rich.text import Text
+        if self.as_json:
+            return
+        said = self.mask(printable(text))
+        if style is None or not sys.stdout.isatty():
+            # No colour, so none of what draws it is loaded.
+            typer.echo(said)
+            return
+        from rich.text import Text
 
-            self.console.print(Text(self.mask(text), style=style or ""), soft_wrap=True)
+        self.console.print(Text(said, style=style), soft_wrap=True)
 
     def table(
         self,
@@ -92,7 +98,9 @@ class Output:
 
         found = list(rows)
         most = most if limit is None else limit
-        shown = [[self.mask(cell(value)) for value in row] for row in (found if most is None else found[:most])]
+        shown = [
+            [self.mask(printable(cell(value))) for value in row] for row in (found if most is None else found[:most])
+        ]
         heading = None if title is None else self.mask(title)
         console = self.console
         widths = _widths(columns, shown, console.width)
@@ -150,7 +158,7 @@ class Output:
                 f"nobody is here to be asked: {what}", expected="--yes, or a terminal", next_step="Add --yes to do it."
             )
         try:
-            agreed = typer.confirm(self.mask(f"{what} Go on?"), err=True)
+            agreed = typer.confirm(self.mask(printable(f"{what} Go on?")), err=True)
         except typer.Abort as end:
             typer.echo(err=True)  # the question is still on this line
             # An interrupted command is one wherever it is interrupted. The end of the input is an answer.

@@ -102,7 +102,7 @@ def recover(
     The newest checkpoint that proves valid, and why newer ones are passed over. A running writer is not touched. With --past
     the recoveries on record are shown instead.
     """
-    from laminar_delta.catalog.recovery import FailedSinks
+    from laminar_delta.catalog.choosing import FailedSinks
 
     if past or chose is not None:
         new = [option for option, given in (("--record", record), ("--accept-failed", accept_failed)) if given]

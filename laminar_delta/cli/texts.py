@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+_CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]")
+"""Also what turns the direction of writing round, so that a line reads as another. Not tabs and ends of lines."""
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
@@ -27,6 +30,11 @@ def cell(value: object) -> str:
     if isinstance(value, (Mapping, list, tuple)):
         return json.dumps(plain(value), ensure_ascii=False)
     return str(value)
+
+
+def printable(text: str) -> str:
+    """A text that does nothing to a terminal: what would move its cursor or change its title is written as an escape."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def plain(value: object) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from laminar_delta.engine.kernels import cast
 from laminar_delta.errors import FormatError, InvalidInputError
 
 
@@ -52,7 +53,7 @@ def _check_signed(column: pa.ChunkedArray[Any], name: str, table: str) -> None:
 def cast_table(data: pa.Table, schema: pa.Schema) -> pa.Table:
     """`data` with the types of `schema`, column by column; metadata and nullability are the schema's."""
     columns = [
-        column if column.type == field.type else column.cast(field.type)
+        column if column.type == field.type else cast(column, field.type)
         for column, field in zip(data.columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)

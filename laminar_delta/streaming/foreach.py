@@ -18,8 +18,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.coordinator import Coordinator
-from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError, StorageError

@@ -18,9 +18,9 @@ from laminar_delta.streaming.sinks import FrameSink, LineSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from laminar_delta.catalog.choosing import FailedSinks
     from laminar_delta.catalog.coordinator import Coordinator
     from laminar_delta.catalog.reading import Reading
-    from laminar_delta.catalog.recovery import FailedSinks
     from laminar_delta.catalog.resume import ResumeReport
     from laminar_delta.catalog.sinks import SinkEpoch
     from laminar_delta.catalog.writer import Writer

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.decisions import ABANDONED, Decision, decide, standing
-from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, RETENTION, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import Predicate, col

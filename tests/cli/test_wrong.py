@@ -198,3 +198,30 @@ def test_what_storage_says_in_its_own_log_stands_beside_no_error() -> None:
     command = [*SCRIPT, "ls", "--catalog", "s3://bucket/catalog", *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stderr.count("\n")) == (6, 1), done.stderr
+
+
+def test_a_name_does_nothing_to_the_terminal(run: Run, tmp_path: Path) -> None:
+    """Escape sequences, and what turns the direction of writing, are shown and not obeyed; JSON has them as they are."""
+    name = "a\x1b]0;owned\x07\x9b31m\u202eb"
+    catalog = ld.open_catalog(str(tmp_path / "odd"))
+    with catalog.writer(name, owner="x\x1b[2J") as writer, writer.checkpoint() as cp:
+        cp.source("k\x1b[1m", offsets={"0": "\x1b[8m1"})
+    for words in (["ls"], ["ls", name], ["show", name], ["history", name], ["audit"], ["recover", name], ["usage"]):
+        done = run(*words, "--catalog", tmp_path / "odd")
+        assert done.returncode == 0
+        assert not set(done.stdout) & set("\x1b\x07\x9b\u202e"), words
+    assert r"a\x1b]0;owned\x07\x9b31m\u202eb" in run("ls", "--catalog", tmp_path / "odd").stdout
+    wrong = run("show", name, 9, "--catalog", tmp_path / "odd")
+    assert not set(wrong.stderr) & set("\x1b\x07\x9b\u202e")
+    assert run("ls", "--catalog", tmp_path / "odd", "--json").json["pipelines"][0]["pipeline"] == name
+
+
+@pytest.mark.processes
+def test_a_look_at_maintenance_waits_for_no_lock(run: Run, place: Path) -> None:
+    """A lock that nobody can take, as for a user who may only read."""
+    (place / ".laminar.turn").unlink(missing_ok=True)
+    (place / ".laminar.turn").mkdir()
+    assert "checkpoints removed" in run("maintain", "--grace", "0s", "--catalog", place).stdout
+    refused = run("maintain", "--grace", "0s", "--apply", "--yes", "--catalog", place)
+    assert refused.returncode == 6
+    assert "lock file" in refused.stderr

@@ -10,7 +10,7 @@ from pyarrow import fs
 import laminar_delta as ld
 from laminar_delta import interop
 from laminar_delta.catalog.bulk import BulkSave, save_all
-from laminar_delta.catalog.recovery import FailedSinks
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError

@@ -22,11 +22,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from laminar_delta.errors import ErrorCode, StorageError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 LOCK_FILE = ".laminar.lock"
 TURN_FILE = ".laminar.turn"
@@ -78,8 +81,6 @@ class CatalogLock:
         self._root = root
         self._timeout_s = timeout_s
         self._threads = threading.Lock()
-        self._file = FileLock(root / LOCK_FILE, thread_local=False)
-        self._turnstile = FileLock(root / TURN_FILE, thread_local=False)
 
     @contextmanager
     def held(
@@ -117,6 +118,19 @@ class CatalogLock:
         finally:
             self._threads.release()
 
+    @cached_property
+    def _file(self) -> FileLock:
+        # Late: whoever only reads never needs it.
+        from filelock import FileLock
+
+        return FileLock(self._root / LOCK_FILE, thread_local=False)
+
+    @cached_property
+    def _turnstile(self) -> FileLock:
+        from filelock import FileLock
+
+        return FileLock(self._root / TURN_FILE, thread_local=False)
+
     @property
     def _holder(self) -> Path:
         return self._root / HOLDER_FILE
@@ -130,6 +144,8 @@ class CatalogLock:
                 found=None,
                 next_step="Bring it back, then repeat the call: nothing was made in its place.",
             )
+        from filelock import Timeout
+
         try:
             with self._turnstile.acquire(timeout=_left(deadline), poll_interval=_POLL_S):
                 self._file.acquire(timeout=_left(deadline), poll_interval=_POLL_S)

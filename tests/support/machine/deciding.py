@@ -6,8 +6,8 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.maintenance import MaintenancePolicy
-from laminar_delta.catalog.recovery import FailedSinks
 from laminar_delta.catalog.retention import RetentionPolicy
 from tests.support.machine.base import Held, Machine, status_of
 from tests.support.model import COMMITTED, PENDING, Checkpoint, Status

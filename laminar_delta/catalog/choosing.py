@@ -1,0 +1,23 @@
+"""The words that recovery chooses by. Apart from the walk itself, so that who only speaks of it need not load it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+UNDELIVERED_REASON = "undelivered: "
+ABANDONED_REASON = "abandoned: "
+"""How the reasons begin for which a checkpoint that may be whole is passed over; any other names damage."""
+
+
+class FailedSinks(str, Enum):
+    """What to make of a checkpoint with a sink that failed to deliver it."""
+
+    SKIP = "skip"
+    """Fall back to one that was delivered: nothing is lost, the sink gets the data again."""
+    ACCEPT = "accept"
+    """Use it: the sink's data of that epoch is given up, or will be delivered by other means."""
+
+
+def names_damage(reason: str) -> bool:
+    """Whether a checkpoint was passed over because it is damaged, by the reason a report gives."""
+    return not reason.startswith((UNDELIVERED_REASON, ABANDONED_REASON))

@@ -13,8 +13,8 @@ from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import of_each
 from laminar_delta.cli.options import Apply, SomePipeline
 from laminar_delta.cli.registry import KEEP, command
-from laminar_delta.cli.texts import named, ranges
 from laminar_delta.config import parse_duration
+from laminar_delta.model.ranges import named, ranges
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.maintenance import MaintenancePolicy, MaintenanceReport

@@ -13,9 +13,9 @@ from laminar_delta.cli.call import Call
 from laminar_delta.cli.fields import of_each
 from laminar_delta.cli.options import Apply, CheckpointId, PipelineName, Reason, SomePipeline, SomeReason
 from laminar_delta.cli.registry import KEEP, command
-from laminar_delta.cli.texts import named
 from laminar_delta.config import parse_duration
 from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.ranges import named
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.retention import RetentionPolicy

@@ -14,6 +14,7 @@ from laminar_delta.cli.position import checkpoint_of, position_document, print_p
 from laminar_delta.cli.registry import LOOK, command
 from laminar_delta.cli.texts import ago, size
 from laminar_delta.cli.times import moment_of
+from laminar_delta.model.ranges import needed
 
 
 @command(
@@ -53,6 +54,7 @@ def ls(call: Call, pipeline: SomePipeline = None, limit: Limit = MOST_ROWS) -> N
         return
     chosen = call.pipeline(pipeline)
     standing = chosen.standing()
+    listed = list(reversed(chosen.list()))
     heads: list[dict[str, Any]] = [
         {
             "checkpoint_id": head.checkpoint_id,
@@ -62,9 +64,9 @@ def ls(call: Call, pipeline: SomePipeline = None, limit: Limit = MOST_ROWS) -> N
             "is_pinned": head.checkpoint_id in standing.pinned,
             "is_abandoned": head.checkpoint_id in standing.abandoned,
             "parent_id": head.parent_id,
-            "needs": sorted({f"{name}/{number}" for name, number in head.needs}),
+            "needs": [f"{name}/{number}" for name, number in sorted(set(head.needs))],
         }
-        for head in reversed(chosen.list())
+        for head in listed
     ]
     call.out.json({"pipeline": pipeline, "checkpoints": heads})
     call.out.table(
@@ -77,9 +79,9 @@ def ls(call: Call, pipeline: SomePipeline = None, limit: Limit = MOST_ROWS) -> N
                 head["generation"],
                 head["is_pinned"],
                 head["is_abandoned"],
-                ", ".join(_short(pipeline, needed) for needed in head["needs"]),
+                needed(one.needs, pipeline),
             ]
-            for head in heads
+            for one, head in zip(listed, heads, strict=True)
         ),
         right=("checkpoint", "epoch", "generation"),
         limit=limit,
@@ -192,7 +194,3 @@ def diff(
     found = call.pipeline(pipeline).diff(before, after, other_pipeline=other)
     call.out.json(found.to_dict())
     call.out.line(str(found))
-
-
-def _short(pipeline: str, needed: str) -> str:
-    return needed.removeprefix(f"{pipeline}/")

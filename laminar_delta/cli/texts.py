@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -86,19 +86,3 @@ def ago(moment: dt.datetime | None, now: dt.datetime | None = None) -> str:
     # Clocks differ: what another machine did just now may be a moment ahead of this one's.
     unit, length = next((one for one in _UNITS if abs(seconds) >= one[1]), ("s", 1))
     return f"{seconds / length:.0f} {unit} ago" if seconds > -1 else f"in {-seconds / length:.0f} {unit}"
-
-
-def named(going: Mapping[str, Sequence[int]]) -> str:
-    """Checkpoints of several pipelines in few words."""
-    return ", ".join(f"{ranges(numbers)} of {name!r}" for name, numbers in going.items())
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Ids in few words: runs as `1-5`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

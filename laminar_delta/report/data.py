@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.checkpoints import CheckpointHead
 from laminar_delta.errors import NotFoundError
+from laminar_delta.model.ranges import needed
 from laminar_delta.report.queries import QUERIES, question
 from laminar_delta.report.rows import (
     Row,
@@ -178,7 +179,7 @@ def _pipeline(
             # What is inline in a manifest is not in the size it says.
             "state_bytes": int(row["size_bytes"]) + inline.get(row["checkpoint_id"], 0),
             "needs": len(needs := heads[row["checkpoint_id"]].needs if row["checkpoint_id"] in heads else ()),
-            "needed": ", ".join(f"{number}" if whose == name else f"{whose} {number}" for whose, number in needs),
+            "needed": needed(needs, name),
             "duration_ms": duration_ms(row["attempt_id"], saved),
             "derived": row["derived_how"] or "",
         }

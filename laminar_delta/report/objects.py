@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from laminar_delta.catalog.catalog import Catalog
@@ -12,6 +12,7 @@ from laminar_delta.catalog.pipeline import Pipeline
 from laminar_delta.catalog.retention import RetentionPlan
 from laminar_delta.model.findings import ValidationResult
 from laminar_delta.model.manifest import CheckpointManifest
+from laminar_delta.model.ranges import needed
 from laminar_delta.model.report import RecoveryReport
 from laminar_delta.report.markup import cell, text
 
@@ -49,17 +50,13 @@ def _pipeline(pipeline: Pipeline) -> str:
             head.epoch,
             _time(head.timestamp_ms),
             head.generation,
-            ", ".join(_needs(head.needs, pipeline.name)),
+            needed(head.needs, pipeline.name),
         )
         for head in reversed(pipeline.list())
     ]
     return _titled(
         f"Pipeline {pipeline.name}", _table(("checkpoint", "epoch", "saved (UTC)", "generation", "needs"), rows)
     )
-
-
-def _needs(needs: Iterable[tuple[str, int]], own: str) -> list[str]:
-    return [str(number) if pipeline == own else f"{pipeline} {number}" for pipeline, number in needs]
 
 
 def _manifest(manifest: CheckpointManifest) -> str:

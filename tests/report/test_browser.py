@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.report import CHARTS
+from laminar_delta.report import CHARTS, write_report
 from tests.support.browser import Visit, drawn, started, visit
 from tests.support.reported import ATTACKS
 
@@ -145,3 +145,17 @@ def test_it_fits_a_phone(browser: "Browser", report: Path) -> None:
         ARTEFACTS.mkdir(exist_ok=True)
         seen.page.screenshot(path=ARTEFACTS / "report-phone.png")
         assert seen.complaints == []
+
+
+def test_a_single_recovery_is_drawn_beside_whole_seconds(browser: "Browser", tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    with catalog.writer("once") as writer:
+        writer.recover()
+        with writer.checkpoint():
+            pass
+    write_report(catalog, tmp_path / "report.html")
+    with visit(browser, tmp_path / "report.html") as seen:
+        drawn(seen.page)
+        ticks = seen.page.locator("#chart-recoveries svg .role-axis-label text").all_text_contents()
+        assert [tick for tick in ticks if ":" in tick]
+        assert not [tick for tick in ticks if tick.startswith(".")]

@@ -50,15 +50,10 @@ def _color(alt: Any, field: str, colors: Mapping[str, str], title: str) -> Any:
     return alt.Color(f"{field}:N", title=title, scale=scale, legend=alt.Legend(orient="bottom", columns=4))
 
 
-def _time(alt: Any, *, nice: str | None = None) -> Any:
-    """When it was.
-
-    Args:
-        alt: Altair.
-        nice: What the axis begins and ends with a whole one of, where there may be a single moment to be drawn.
-    """
-    scale = alt.Scale(type="utc", padding=14, **({} if nice is None else {"nice": nice}))
-    return alt.X("time:T", title="time (UTC)", scale=scale, axis=alt.Axis(labelOverlap=True))
+def _time(alt: Any) -> Any:
+    # Of a single moment the axis would show nothing but the fraction of a second.
+    axis = alt.Axis(labelOverlap=True, format={"milliseconds": "%H:%M:%S.%L"})
+    return alt.X("time:T", title="time (UTC)", scale=alt.Scale(type="utc", padding=14), axis=axis)
 
 
 def _numbered(alt: Any) -> Any:
@@ -190,7 +185,7 @@ def recoveries(rows: Rows | str) -> Chart:
         alt.Chart(_data(rows), width="container", height=160)
         .mark_point(filled=True, size=110)
         .encode(
-            x=_time(alt, nice="minute"),
+            x=_time(alt),
             y=alt.Y("elapsed_ms:Q", title="milliseconds"),
             size=alt.Size("skipped:Q", title="passed over", legend=None, scale=alt.Scale(range=[80, 500])),
             tooltip=["time:N", "chosen:N", "examined:Q", "skipped:Q", "healed:Q", "owner:N", "why:N"],

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.positions import FORGET
+from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.logs import Event, log_event

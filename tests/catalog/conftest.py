@@ -8,15 +8,17 @@ import pytest
 import laminar_delta as ld
 from tests.support.catalogs import ENGINES, ready_made
 
-SPARK_IN_SOAK = ("test_derive", "test_group", "test_maintenance", "test_state_deltas")
-"""Modules about what is decided above the engines: on Spark, ten seconds a test, CI runs what is marked `also_on_spark`."""
+HERE = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is decided above the engines runs on all of them. On Spark, ten seconds a test, all of it runs in soak, and in CI
+    what is marked `also_on_spark`: where what Spark does by itself could make it come out otherwise.
+    """
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if item.path.stem in SPARK_IN_SOAK and "spark" in marks and "also_on_spark" not in marks:
+        if item.path.parent == HERE and "spark" in marks and "also_on_spark" not in marks:
             item.add_marker(pytest.mark.soak)
 
 

@@ -84,6 +84,7 @@ def _fresh_memory() -> Opener:
     return lambda: ld.open_catalog("memory", engine="memory", store=store)
 
 
+@pytest.mark.also_on_spark
 def test_a_crash_between_commit_and_record_comes_out_even_on_every_engine(open_again: Opener, tmp_path: Path) -> None:
     for count in (1, 2):
         _deliver(open_again, tmp_path / "sinks", ["file", "forgetful"], ("record", "before", count))

@@ -16,6 +16,7 @@ from tests.support.catalogs import ENGINES, catalog_opener
 from tests.support.stepping import stopped
 
 
+@pytest.mark.also_on_spark
 @pytest.mark.parametrize("engine", ENGINES)
 def test_many_opening_at_once_make_one_catalog(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     open_again = catalog_opener(engine, tmp_path / "catalog", request)

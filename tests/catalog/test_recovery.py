@@ -83,6 +83,7 @@ def test_a_checkpoint_its_sinks_did_not_get_is_passed_over(catalog: ld.Catalog) 
     assert orders.recover(dry_run=True, failed_sinks=FailedSinks.ACCEPT).chosen_id == 2
 
 
+@pytest.mark.also_on_spark
 def test_a_late_status_does_not_bring_back_what_a_successor_passed_over(open_again: Opener) -> None:
     old = open_again().writer("orders", owner="old")
     for _ in range(2):
@@ -105,6 +106,7 @@ def test_a_late_status_does_not_bring_back_what_a_successor_passed_over(open_aga
     assert sorted(words) == ["abandoned", "resumed"]
 
 
+@pytest.mark.also_on_spark
 @pytest.mark.parametrize("damage", ["deleted", "overwritten"])
 def test_children_that_were_deleted_or_overwritten_are_healed_from_their_version(
     catalog: ld.Catalog, damage: str
@@ -139,6 +141,7 @@ def test_a_changed_manifest_row_is_never_used(catalog: ld.Catalog) -> None:
     assert report.manifest.epoch == 2
 
 
+@pytest.mark.also_on_spark
 def test_manifests_deleted_by_sql_are_found_in_their_versions(catalog: ld.Catalog) -> None:
     _save(catalog, 3)
     catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").ge(1))
@@ -216,6 +219,7 @@ def test_deciding_at_once_never_gives_one_number_twice(open_again: Opener) -> No
     assert sorted(row["checkpoint_id"] for row in rows) == [1, 2, 3, 4]
 
 
+@pytest.mark.also_on_spark
 def test_deciding_on_many_at_once_takes_turns_too(open_again: Opener) -> None:
     """Two who saw the same last decision: one makes several, the other one. Neither goes by what is out of date."""
     from laminar_delta.catalog.decisions import PINNED, RETIRED, Decision, Standing, decide

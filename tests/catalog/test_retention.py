@@ -22,6 +22,7 @@ def _ids(catalog: ld.Catalog) -> list[int]:
     return [head.checkpoint_id for head in catalog.pipeline("orders").list()]
 
 
+@pytest.mark.also_on_spark
 def test_pruning_hides_and_restoring_brings_back(catalog: ld.Catalog) -> None:
     _save(catalog, 5)
     orders = catalog.pipeline("orders")
@@ -96,6 +97,7 @@ def test_a_plan_never_takes_what_something_that_stays_needs(
     assert sorted(made.retire) == list(made.retire)
 
 
+@pytest.mark.also_on_spark
 def test_the_whole_catalog_as_it_was(catalog: ld.Catalog) -> None:
     _save(catalog, 2)
     then = {entry.table: entry.version for entry in reversed(catalog.audit())}
@@ -161,6 +163,7 @@ def test_the_limit_of_the_audit_is_for_all_tables_together(catalog: ld.Catalog) 
     assert catalog.audit(limit=0) == []
 
 
+@pytest.mark.also_on_spark
 def test_the_audit_tells_who_did_what(catalog: ld.Catalog) -> None:
     _save(catalog, 1)
     catalog.pipeline("orders").pin(1, reason="audit", owner="ops")

@@ -381,6 +381,7 @@ def test_a_view_is_described_as_it_is(view: str, filled: ld.Catalog) -> None:
         assert columns == rows
 
 
+@pytest.mark.also_on_spark
 @pytest.mark.spark
 def test_the_same_text_gives_the_same_table_on_spark(tmp_path: Path, spark: "SparkSession") -> None:
     from laminar_delta.engine.spark import SparkEngine

@@ -23,6 +23,7 @@ CHUNK_BYTES = DEFAULT_POLICY.chunk_bytes
 LARGE = random.Random(5).randbytes(5 * CHUNK_BYTES // 2)
 
 
+@pytest.mark.also_on_spark
 def test_state_of_every_kind_comes_back(catalog: ld.Catalog) -> None:
     with catalog.writer("orders") as writer, writer.checkpoint() as cp:
         cp.state("small", b"\x00tiny")
@@ -77,6 +78,7 @@ def test_small_state_costs_no_commit_of_its_own(catalog: ld.Catalog) -> None:
     assert (state.read("op"), state.read("empty")) == (b"x", b"")
 
 
+@pytest.mark.also_on_spark
 def test_a_wrong_chunk_is_named_and_recovery_walks_past_it(catalog: ld.Catalog) -> None:
     for _ in range(2):
         # Each by a writer of its own, so that each is stored whole.
@@ -142,6 +144,7 @@ def test_other_state_under_a_committed_id_is_a_conflict(catalog: ld.Catalog) -> 
     assert isinstance(row["xxh3"], Decimal)
 
 
+@pytest.mark.also_on_spark
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "in a group"])
 def test_state_in_the_manifest_stays_when_the_operator_has_more_beside_it(catalog: ld.Catalog, together: bool) -> None:
     writer = catalog.writer("orders")

@@ -41,6 +41,7 @@ def test_the_catalog_agrees_with_a_plain_model(
     run(fresh(engine, tmp_path, request), examples=examples, steps=steps)
 
 
+@pytest.mark.also_on_spark
 @pytest.mark.spark
 def test_the_catalog_agrees_with_a_plain_model_on_spark(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     run(fresh("spark", tmp_path, request), examples=1, steps=4)

@@ -27,6 +27,7 @@ from tests.support.faults import failing_appends
 Opener = Callable[[], ld.Catalog]
 
 
+@pytest.mark.also_on_spark
 def test_a_checkpoint_comes_back_with_everything_that_was_put_in(catalog: ld.Catalog) -> None:
     with catalog.writer("orders", owner="job-7") as writer:
         with writer.checkpoint(epoch=42) as cp:
@@ -73,6 +74,7 @@ def test_an_exception_rolls_back_and_burns_the_id(catalog: ld.Catalog) -> None:
             after.source("late", {})
 
 
+@pytest.mark.also_on_spark
 def test_the_same_content_under_the_same_id_again_changes_nothing(catalog: ld.Catalog) -> None:
     with catalog.writer("orders") as writer:
         with writer.checkpoint() as cp:
@@ -90,6 +92,7 @@ def test_the_same_content_under_the_same_id_again_changes_nothing(catalog: ld.Ca
         assert len(catalog.pipeline("orders").list()) == 1
 
 
+@pytest.mark.also_on_spark
 def test_a_writer_that_was_taken_over_is_told_by_whom(open_again: Opener) -> None:
     old = open_again().writer("orders", owner="old")
     with old.checkpoint():
@@ -149,6 +152,7 @@ def test_pipelines_do_not_disturb_one_another(catalog: ld.Catalog) -> None:
             catalog.writer(bad)
 
 
+@pytest.mark.also_on_spark
 def test_rivals_for_a_generation_get_one_each(open_again: Opener) -> None:
     open_again()
     start = threading.Barrier(4)
@@ -168,6 +172,7 @@ def test_rivals_for_a_generation_get_one_each(open_again: Opener) -> None:
     assert sorted(row["generation"] for row in rows) == [1, 2, 3, 4]
 
 
+@pytest.mark.also_on_spark
 def test_statuses_are_appended_and_the_current_one_is_derived(catalog: ld.Catalog) -> None:
     with catalog.writer("orders", owner="job") as writer:
         with writer.checkpoint() as cp:
@@ -287,6 +292,7 @@ def test_every_commit_says_who_and_what(catalog: ld.Catalog) -> None:
     assert catalog.engine.history(SOURCE_OFFSETS.name)[0].metadata["attempt"] == saved["attempt"]
 
 
+@pytest.mark.also_on_spark
 def test_an_interrupt_around_the_commit_is_neither_success_nor_failure(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders")
     real = catalog.engine._append

@@ -17,7 +17,7 @@ from laminar_delta.catalog.salvage import Salvaged, salvage
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.catalog.traces import certain_ids, staged_ids
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, StorageError
+from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -67,7 +67,8 @@ def told_by_log(reading: Reading, pipeline: str) -> LogTold:
             return before.rows(MANIFESTS, where=col("pipeline").eq(pipeline))
         except (StorageError, CorruptionError) as error:
             raise_unless_damage(error)
-            rows = salvaged_rows(before, pipeline, set(told.births)).rows
+            salvaged = salvaged_rows(before, pipeline, set(told.births))
+            rows = [*salvaged.rows, *(row for number, (_, row) in salvaged.earlier.items() if number in salvaged.lost)]
             if not rows:
                 raise
             told.unread.append(f"an earlier version of manifests can be read in part only: {error.message}")
@@ -108,7 +109,19 @@ def salvaged_rows(reading: Reading, pipeline: str, known: set[int]) -> Salvaged:
     """What can be read of a damaged table; the other tables know ids that its log does not tell of any more."""
     # As they are now, whatever version of manifests is read: children stay as long as their checkpoint.
     known = known | certain_ids(reading, pipeline) | staged_ids(reading, pipeline)
-    return salvage(reading, MANIFESTS, pipeline, known)
+    return salvage(reading, MANIFESTS, pipeline, known, _before_compaction(reading, pipeline))
+
+
+def _before_compaction(reading: Reading, pipeline: str) -> dict[int, tuple[int, Row]]:
+    """By checkpoint its row as it was before the last compaction that can be looked behind; rows never change."""
+    for version in reading.before_compactions(MANIFESTS, exact=False):
+        try:
+            rows = reading.with_version(MANIFESTS.name, version).rows(MANIFESTS, where=col("pipeline").eq(pipeline))
+        except (StorageError, CorruptionError, NotFoundError) as error:
+            raise_unless_damage(error)
+            continue
+        return {row["checkpoint_id"]: (version, row) for row in rows if is_intact(row)}
+    return {}
 
 
 def is_intact(row: Row) -> bool:

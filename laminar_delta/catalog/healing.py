@@ -79,7 +79,11 @@ def find_rows(reading: Reading, pipeline: str) -> FoundRows:
             found.rows.append(row)
             continue
         what = "its row changed" if row is not None else salvaged.lost.get(number, "its row is gone")
-        found.add(_look_back(reading, pipeline, number, told, what))
+        if row is None and number in salvaged.earlier:
+            version, row = salvaged.earlier[number]
+            found.add(LostRow(checkpoint_id=number, problem=what, row=row, version=version))
+        else:
+            found.add(_look_back(reading, pipeline, number, told, what))
     if damage and not told.ids and not found.rows:
         raise StorageError(
             f"the manifests of pipeline {pipeline!r} cannot be read: {damage}",

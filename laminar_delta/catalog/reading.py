@@ -118,7 +118,7 @@ class Reading:
         except (StorageError, CorruptionError) as error:
             raise_unless_damage(error)
             problem = error
-        for version in self._before_compactions(spec, exact=exact):
+        for version in self.before_compactions(spec, exact=exact):
             try:
                 rows = self.with_version(spec.name, version).rows(spec, where=where)
             except (StorageError, CorruptionError, NotFoundError) as error:
@@ -180,7 +180,8 @@ class Reading:
                 details={"table": spec.name},
             ) from error
 
-    def _before_compactions(self, spec: TableSpec, *, exact: bool) -> Iterator[int]:
+    def before_compactions(self, spec: TableSpec, *, exact: bool) -> Iterator[int]:
+        """The versions before compactions, newest first; `exact`: as long as nothing but compactions came after."""
         for entry in self.history(spec).entries:
             if entry.operation == COMPACTION:
                 yield entry.version - 1

@@ -6,7 +6,7 @@ by itself: the checkpoints in it are lost, all others are read. Where to halve i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,14 +57,31 @@ class Salvaged:
     rows: list[Row] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
     """Checkpoints, of those known, whose rows would be where nothing can be read, and why."""
+    earlier: dict[int, tuple[int, Row]] = field(default_factory=dict)
+    """Rows as an earlier version has them, and which: of all that were there then."""
     beside: list[str] = field(default_factory=list)
     """Where else nothing can be read, in words: whether there were rows of others is not known."""
 
 
-def salvage(reading: Reading, spec: TableSpec, pipeline: str, known: Iterable[int]) -> Salvaged:
-    """Reads a pipeline's rows around what is damaged. Storage that does not answer raises: it may have them whole later."""
-    found = Salvaged()
-    todo = [_Range(None, None, sorted(set(known)))]
+def salvage(
+    reading: Reading,
+    spec: TableSpec,
+    pipeline: str,
+    known: Iterable[int],
+    earlier: Mapping[int, tuple[int, Row]] | None = None,
+) -> Salvaged:
+    """Reads a pipeline's rows around what is damaged. Storage that does not answer raises: it may have them whole later.
+
+    Args:
+        reading: Where.
+        spec: The table.
+        pipeline: Whose.
+        known: The checkpoints there may be.
+        earlier: Rows of some, from an earlier version: a range of nothing but those is not halved any further. A file that
+            compaction wrote has many, and each would be read twice for itself.
+    """
+    found = Salvaged(earlier=dict(earlier or {}))
+    todo = [_Range(None, None, sorted({*known, *found.earlier}))]
     while todo:
         part = todo.pop()
         if part.is_empty:
@@ -80,7 +97,7 @@ def salvage(reading: Reading, spec: TableSpec, pipeline: str, known: Iterable[in
             raise_unless_damage(error)
             if not part.known:
                 found.beside.append(f"rows of {spec.name} {part} cannot be read: {error.message}")
-            elif part.is_one:
+            elif part.is_one or found.earlier.keys() >= set(part.known):
                 found.lost.update(dict.fromkeys(part.known, error.message))
             else:
                 todo.extend(part.parts())

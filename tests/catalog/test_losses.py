@@ -2,6 +2,7 @@
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import laminar_delta as ld
 from laminar_delta.catalog import decisions, statuses
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.decisions import RETIRED, Decision, decide
+from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
@@ -183,6 +185,36 @@ def test_a_damaged_file_shared_with_others_stops_nobody_whose_log_tells_all(tmp_
         writer = catalog.writer("orders")
         assert writer.next_id == 11
         assert writer.recover().chosen_id == 10
+
+
+@pytest.mark.parametrize("cleaned", [False, True], ids=["log-kept", "log-cleaned"])
+def test_a_damaged_file_of_a_compaction_is_healed_in_a_few_reads_however_many_rows_it_had(
+    tmp_path: Path, cleaned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    _save(catalog, 12)
+    if cleaned:
+        _clean_logs(catalog)
+    before = {file.name for file in data_files(catalog.engine, MANIFESTS.name)}
+    catalog.engine.optimize(MANIFESTS.name)
+    (compacted,) = (file for file in data_files(catalog.engine, MANIFESTS.name) if file.name not in before)
+    _save(catalog, 2)
+    # Below those that were compacted, in a file of its own: it is not hidden by them.
+    with catalog.writer("orders") as writer, writer.checkpoint(checkpoint_id=0) as cp:
+        cp.source("kafka", {"0": "0"})
+    real, scanned = catalog.engine.scan, list[str]()
+
+    def scan(table: str, **asked: Any) -> pa.RecordBatchReader:
+        scanned.append(table)
+        return real(table, **asked)
+
+    monkeypatch.setattr(catalog.engine, "scan", scan)
+    with compacted.rotten(1.0):
+        found = find_rows(catalog.reading, "orders")
+    assert [row["checkpoint_id"] for row in found.rows] == list(range(15))
+    assert [lost.checkpoint_id for lost in found.lost] == list(range(1, 13))
+    # Each for itself would be found damaged, and then looked up: two reads at least.
+    assert scanned.count(MANIFESTS.name) < 2 * 12
 
 
 @pytest.mark.parametrize("damage", ["missing", "rotten"])

@@ -124,8 +124,9 @@ def show(call: Call, pipeline: PipelineName, checkpoint: SomeCheckpoint = None, 
     """
     chosen = call.pipeline(pipeline)
     # A retired one is shown too, so not through `checkpoint_of` where its id is known.
-    known = checkpoint if at is None else None
-    found = chosen.describe(checkpoint_of(chosen, checkpoint, at).checkpoint_id if known is None else known)
+    if checkpoint is None or at is not None:
+        checkpoint = checkpoint_of(chosen, checkpoint, at).checkpoint_id
+    found = chosen.describe(checkpoint)
     call.out.json({name: getattr(found, name) for name in found.__dataclass_fields__} if call.out.as_json else {})
     words = [word for word, told in (("pinned", found.is_pinned), ("retired", found.is_retired)) if told]
     if found.is_abandoned:

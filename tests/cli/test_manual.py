@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from laminar_delta.cli.application import application
+from laminar_delta.cli.application import QUESTIONS, application
 from laminar_delta.cli.exits import Exit
 from laminar_delta.cli.manual import SECTIONS, written
 from laminar_delta.cli.registry import COMMANDS
@@ -76,3 +76,11 @@ def test_the_answers_of_the_page_are_found(run: Run, place: Path) -> None:
     pruned = run("prune", "orders", "--keep-last", "1", *option)
     assert "pinned" in pruned.stdout
     assert "would go" in pruned.stdout
+
+
+def test_the_readme_answers_the_questions_of_the_help() -> None:
+    readme = PAGES[-1].read_text()
+    for question, answer in list(QUESTIONS.items())[:4]:
+        assert question.lower() in readme
+        for command in answer.replace("then ", "").split(", "):
+            assert f"`{command}`" in readme

@@ -134,7 +134,7 @@ HARMED_BENEATH: list[Edit] = [
 ]
 
 
-@settings(max_examples=20, suppress_health_check=SLOW)
+@settings(max_examples=15, suppress_health_check=SLOW)
 @example(edits=INLINE_THEN_NOT, keep=1)
 @example(edits=COMES_AND_GOES, keep=1)
 @example(edits=PRUNED_BENEATH, keep=1)
@@ -144,7 +144,7 @@ def test_any_sequence_of_states_reads_back_after_any_prune(edits: list[Edit], ke
     _check_all(catalog, _play(catalog, edits, keep))
 
 
-@settings(max_examples=3, suppress_health_check=SLOW)
+@settings(max_examples=2, suppress_health_check=SLOW)
 @example(edits=COMES_AND_GOES, keep=1)
 @example(edits=PRUNED_BENEATH, keep=1)
 @given(edits=EDITS, keep=st.integers(1, 4))
@@ -185,7 +185,7 @@ def _harm(catalog: ld.Catalog, number: int) -> None:
         _put(catalog, table, row, [{**row, "names": b"", "data": b""}] if number % 2 else [])
 
 
-@settings(max_examples=20, suppress_health_check=SLOW)
+@settings(max_examples=12, suppress_health_check=SLOW)
 @example(edits=HARMED_BENEATH, keep=1)
 @given(edits=HARM, keep=st.integers(1, 4))
 def test_a_parent_that_is_harmed_meanwhile_is_healed_or_told_and_never_handed_on(edits: list[Edit], keep: int) -> None:
@@ -201,7 +201,8 @@ def test_a_parent_that_is_harmed_meanwhile_is_healed_or_told_and_never_handed_on
 
 
 def _flipped(value: bytes) -> bytes:
-    return bytes([value[0] ^ 1]) + value[1:]
+    # The last byte: an LZ4 block ends with bytes as they are, but the first says nothing with some of its bits.
+    return value[:-1] + bytes([value[-1] ^ 1])
 
 
 def _another(row: Row) -> Row:
@@ -234,7 +235,7 @@ OF_A_LAYOUT: dict[str, Callable[[Row], list[Row]]] = {
 }
 
 
-@settings(max_examples=40, suppress_health_check=SLOW)
+@settings(max_examples=20, suppress_health_check=SLOW)
 @given(edits=EDITS, keep=st.integers(1, 4), draw=st.data())
 def test_a_wrong_block_anywhere_is_corruption(edits: list[Edit], keep: int, draw: st.DataObject) -> None:
     catalog = ld.open_catalog("states", engine="memory", store={})

@@ -59,8 +59,7 @@ def told_by_log(reading: Reading, pipeline: str) -> LogTold:
     told.is_all = bool(entries) and entries[-1].version == 0
     if entries and entries[-1].version > 0:
         told.since_ms = entries[-1].timestamp_ms
-        why = f": {history.damage}" if history.damage else ""
-        told.notes.append(f"the log of manifests reaches back to version {entries[-1].version} only{why}")
+        told.notes.append(f"the log of manifests reaches back to version {entries[-1].version} only")
 
     def read(before: Reading) -> list[Row]:
         try:
@@ -79,6 +78,9 @@ def told_by_log(reading: Reading, pipeline: str) -> LogTold:
         if is_intact(row):
             told.taken.setdefault(row["checkpoint_id"], (version, row))
             told.attempts.add(row["attempt_id"])
+    if history.damage is not None:
+        # What took rows out may be in there, unlike in what was cleaned away after the healing window.
+        told.unread.append(f"the log of manifests cannot be read any further back: {history.damage}")
     told.unread.extend(taken.unread)
     told.notes.extend(told.unread)
     return told

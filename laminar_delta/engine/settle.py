@@ -122,7 +122,7 @@ class Settlement:
         try:
             return self._look()
         except (LaminarDeltaError, OSError) as error:
-            raise self._unknown(signal) from error
+            raise self._unknown(signal, error) from error
 
     def _look(self) -> Settled | None:
         history = self.engine.history(self.table, limit=HISTORY_WINDOW)
@@ -182,7 +182,8 @@ class Settlement:
             f"write to table {self.table!r} failed, nothing was committed: {signal}", details=self._details()
         )
 
-    def _unknown(self, signal: Exception) -> CommitUnknownError:
+    def _unknown(self, signal: Exception, unread: Exception | None = None) -> CommitUnknownError:
+        why = f"{signal}; reading back: {unread}" if unread is not None else str(signal)
         return CommitUnknownError(
-            f"whether the write to table {self.table!r} was committed is not known: {signal}", details=self._details()
+            f"whether the write to table {self.table!r} was committed is not known: {why}", details=self._details()
         )

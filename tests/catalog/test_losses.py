@@ -10,6 +10,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog import decisions, statuses
 from laminar_delta.catalog.attempt import stage_offsets
+from laminar_delta.catalog.committed import committed_attempts
 from laminar_delta.catalog.decisions import RETIRED, Decision, decide
 from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.maintenance import MaintenancePolicy
@@ -17,11 +18,12 @@ from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
 from laminar_delta.catalog.validation import HISTORY_GONE
 from laminar_delta.engine.answer import HistoryEntry
+from laminar_delta.engine.local.log import entry_path
 from laminar_delta.engine.memory import MemoryEngine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Fence
 from laminar_delta.engine.settle import HISTORY_WINDOW
-from laminar_delta.errors import ConflictError, CorruptionError, StorageError
+from laminar_delta.errors import CommitUnknownError, ConflictError, CorruptionError, StorageError
 from laminar_delta.testing.scenarios import age_log
 from tests.support.catalogs import QUICK_ENGINES, ready_made
 from tests.support.damage import data_files, overwrite
@@ -389,3 +391,34 @@ def test_manifests_lost_longer_ago_than_history_is_kept_are_named_and_the_report
     report = catalog.pipeline("orders").recover(dry_run=True)
     assert report.chosen_id == 1
     assert any("the log of manifests reaches back to version" in note for note in report.notes)
+
+
+def test_a_damaged_log_entry_that_is_not_needed_any_more_hides_no_checkpoint_and_makes_no_orphan(
+    tmp_path: Path,
+) -> None:
+    """A log checkpoint covers it, so the table is whole; what it took out is known by its children, and they stay."""
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    _save(catalog, 3)
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(2))
+    entry = entry_path(tmp_path / "catalog" / MANIFESTS.name, catalog.engine.version(MANIFESTS.name))
+    _save(catalog, 1)
+    catalog.engine.log_checkpoint(MANIFESTS.name)
+    _save(catalog, 1)
+    whole = entry.read_bytes()
+    entry.write_bytes(b"")
+    orders = catalog.pipeline("orders")
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == 5
+    assert any(entry.name in note for note in report.notes)
+    with pytest.raises(StorageError, match=entry.name):
+        catalog.audit(pipeline="orders")
+    with pytest.raises(StorageError, match=entry.name):
+        catalog.as_of(versions={MANIFESTS.name: int(entry.stem)}).pipeline("orders").list()
+    assert catalog.writer("orders").recover().chosen_id == 5
+    # Whether an attempt is nobody's could only be told by what cannot be read.
+    assert not committed_attempts(catalog.reading, "orders").all_told
+    with pytest.raises(CommitUnknownError, match=entry.name):
+        orders.remove_orphans()
+    entry.write_bytes(whole)
+    assert sorted(head.checkpoint_id for head in orders.list()) == [1, 3, 4, 5]
+    assert [healed.checkpoint_id for healed in orders.recover(dry_run=True).healed] == [2]

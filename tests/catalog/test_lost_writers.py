@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog import generations
 from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS, WRITERS
@@ -95,6 +96,16 @@ def test_two_takeovers_at_once_beside_a_damaged_file(tmp_path: Path) -> None:
         with stopped(lambda: first.writer("orders"), first.engine, "_merge", table=WRITERS.name) as overtaken:
             assert second.writer("orders").generation == 2
         assert overtaken.result().generation == 3
+
+
+def test_a_generation_that_was_claimed_and_never_fenced_is_not_given_out_again(tmp_path: Path) -> None:
+    """Only its row tells of it, and its file cannot be read: the log tells how far the generations in it go."""
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    catalog.writer("orders")
+    assert generations._claim(catalog.engine, "orders", 2, "died", None)
+    file = data_files(catalog.engine, WRITERS.name)[-1]
+    with file.missing():
+        assert catalog.writer("orders").generation == 3
 
 
 # -- positions ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ class Looked:
     """What was found of files so far, which stands as long as they stay as they are."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Path, int, int], str | None] = {}
+        self._found: dict[tuple[object, ...], str | None] = {}
+        self.whole: set[tuple[Path, int, int]] = set()
+        """Files of logs with nothing wrong: path, size, and time of change."""
 
     def problem(self, path: Path, action: Action) -> str | None:
         """What is wrong with a data file, in words."""
@@ -43,10 +45,10 @@ class Looked:
             return MISSING
         if there.st_size != action["size_bytes"]:
             return f"has {there.st_size} bytes instead of {action['size_bytes']}"
-        key = path, there.st_size, there.st_mtime_ns
+        key = path, there.st_size, there.st_mtime_ns, action.get("num_records"), *bounds_of(action).items()
         if key not in self._found:
-            self._found[key] = _unreadable(path)
-        return self._found[key] or _out_of_bounds(path, action)
+            self._found[key] = _unreadable(path) or _out_of_bounds(path, action)
+        return self._found[key]
 
 
 def partition_of(action: Action) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def named(
     if error.code is ErrorCode.UNREACHABLE or "path" in error.details:
         return error
     try:
-        check_log(table, version=version, whole=history)
+        check_log(table, looked.whole, version=version, history=history)
         files = None if history else _files(table, version)
         found = [] if files is None else files.problems(where, looked) or files.refused(where)
     except StorageError as damage:
@@ -85,7 +85,7 @@ def damaged(
 ) -> list[str]:
     """See `Engine.damaged`."""
     try:
-        check_log(table, version=version)
+        check_log(table, looked.whole, version=version)
         files = _files(table, version)
         return [] if files is None else files.misnamed(version) or files.problems(where, looked, columns, intact)
     except (LaminarDeltaError, OSError) as error:

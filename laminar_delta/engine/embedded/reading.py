@@ -17,11 +17,11 @@ from laminar_delta.engine.local.log import check_newest_entry
 from laminar_delta.engine.predicate import Dialect, Predicate, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Stamp, parse_user_metadata
 from laminar_delta.engine.settle import HISTORY_WINDOW, OutcomeUnknown
-from laminar_delta.errors import ErrorCode, StorageError
+from laminar_delta.errors import ErrorCode, LaminarDeltaError, StorageError
 
 SQL = Dialect.DATAFUSION
-_STEPS = (20, HISTORY_WINDOW)
-"""How many commits back a commit just made is looked for: it is among the newest unless many write at once."""
+_STEPS = (1, 20, HISTORY_WINDOW)
+"""How many commits back a commit just made is looked for: it is the newest unless many write at once."""
 
 
 class EmbeddedReader(EmbeddedTables):
@@ -102,10 +102,14 @@ class EmbeddedReader(EmbeddedTables):
 
     def _find_commit(self, table: str, made: Stamp) -> int:
         """The version of a commit whose handle does not tell it."""
-        for limit in _STEPS:
-            for entry in self.history(table, limit=limit):
-                if entry.metadata.get(COMMIT_KEY) == made.commit_id:
-                    return entry.version
+        try:
+            for limit in _STEPS:
+                for entry in self.history(table, limit=limit):
+                    if entry.metadata.get(COMMIT_KEY) == made.commit_id:
+                        return entry.version
+        except LaminarDeltaError as error:
+            # Not being able to look is no failure of the commit: `settle` looks again.
+            raise OutcomeUnknown(f"it returned, but the log cannot be read: {error}", may_still_land=False) from error
         raise OutcomeUnknown(
             "the commit call returned, but the log does not show it", may_still_land=self._root is None
         )

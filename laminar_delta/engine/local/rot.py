@@ -53,28 +53,42 @@ _TYPE = re.compile(
 )
 
 
-def check_log(table: Path, *, version: int | None = None, whole: bool = False) -> None:
+def check_log(
+    table: Path, whole: set[tuple[Path, int, int]], *, version: int | None = None, history: bool = False
+) -> None:
     """Raises `StorageError` (code `log-damaged`) naming the first file of a table's log that is damaged, if one is.
 
     Args:
         table: The table's directory.
+        whole: Files that had nothing wrong before, with size and time of change; those that have not now are added.
         version: Look at what readers of this version go by; of the newest by default.
-        whole: Look at all entries, as readers of the history do.
+        history: Look at all entries, as readers of the history do.
     """
     checkpoints = sorted(log_checkpoints(table).items())
     used = [found for found in checkpoints if version is None or found[0] <= version][-1:]
-    since = -1 if whole or not used else used[0][0]
+    since = -1 if history or not used else used[0][0]
     entries = entry_versions(table)
     for entry in entries:
         if since < entry and (version is None or entry <= version):
             # Cleaned away meanwhile, it is not what is damaged.
             with suppress(FileNotFoundError):
-                _check_entry(table, entry)
+                key = _key(entry_path(table, entry))
+                if key not in whole:
+                    _check_entry(table, entry)
+                    whole.add(key)
     for _, paths in used:
         for path in paths:
-            what = _checkpoint_problem(path)
-            if what is not None:
-                raise _damaged_checkpoint(path, what, all_entries=entries == list(range(len(entries))))
+            with suppress(FileNotFoundError):
+                key = _key(path)
+                what = None if key in whole else _checkpoint_problem(path)
+                if what is not None:
+                    raise _damaged_checkpoint(path, what, all_entries=entries == list(range(len(entries))))
+                whole.add(key)
+
+
+def _key(path: Path) -> tuple[Path, int, int]:
+    there = path.stat()
+    return path, there.st_size, there.st_mtime_ns
 
 
 def _damaged_checkpoint(path: Path, what: str, *, all_entries: bool) -> StorageError:

@@ -45,9 +45,15 @@ def _data(rows: Rows | str) -> Any:
     return alt.NamedData(name=rows) if isinstance(rows, str) else alt.InlineData(values=[dict(row) for row in rows])
 
 
+_LEGEND_COLUMNS = 3
+"""As many as a phone has room for."""
+
+
 def _color(alt: Any, field: str, colors: Mapping[str, str], title: str) -> Any:
     scale = alt.Scale(domain=list(colors), range=list(colors.values()))
-    return alt.Color(f"{field}:N", title=title, scale=scale, legend=alt.Legend(orient="bottom", columns=4))
+    return alt.Color(
+        f"{field}:N", title=title, scale=scale, legend=alt.Legend(orient="bottom", columns=_LEGEND_COLUMNS)
+    )
 
 
 def _time(alt: Any) -> Any:
@@ -80,7 +86,7 @@ def timeline(rows: Rows | str) -> Chart:
                 "kind:N",
                 title="kind",
                 scale=alt.Scale(domain=list(_EVENTS)),
-                legend=alt.Legend(orient="bottom", columns=4),
+                legend=alt.Legend(orient="bottom", columns=_LEGEND_COLUMNS),
             ),
             tooltip=[alt.Tooltip("what:N"), alt.Tooltip("time:N")],
         )

@@ -32,10 +32,10 @@ _OVERVIEW = {
     "time": "saved (UTC)",
     "outcome": "sinks",
     "waiting": "waiting for",
-    "delivered": "newest delivered",
-    "checkpoints": "checkpoints",
+    "delivered": "delivered",
+    "checkpoints": "kept",
     "pinned": "pinned",
-    "bytes": "state stored",
+    "bytes": "state",
     "recoveries": "recoveries",
 }
 _TABLES = {

@@ -142,6 +142,11 @@ def test_it_fits_a_phone(browser: "Browser", report: Path) -> None:
         )
         assert widths
         assert all(100 < width <= 390 for width in widths)
+        # Nothing of a legend is cut off at the edge of its chart.
+        cut = seen.page.evaluate("""() => [...document.querySelectorAll(".chart svg")].flatMap((svg) =>
+            [...svg.querySelectorAll(".role-legend text")].filter((text) =>
+                text.getBoundingClientRect().right > svg.getBoundingClientRect().right + 1).map((text) => text.textContent))""")
+        assert cut == []
         ARTEFACTS.mkdir(exist_ok=True)
         seen.page.screenshot(path=ARTEFACTS / "report-phone.png")
         assert seen.complaints == []

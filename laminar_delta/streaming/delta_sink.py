@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import col, lit
 
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.sinks import SinkEpoch
@@ -37,6 +39,7 @@ OURS = frozenset({"txnappid", "txnversion", "usermetadata"})
 MODES = ("append", "overwrite")
 FIRST_LOOK, WIDER = 10, 20
 """How many commits of the history are looked at first, and how much further each time."""
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 CLOSED = 2**62
 """The version that closes a line: above every batch."""
 _ABSENT = frozenset(
@@ -95,7 +98,7 @@ class DeltaSink:
             )
         self.table = str(table)
         self.by_path = isinstance(table, Path) or "/" in self.table
-        self.name = name or self.table.rstrip("/").rpartition("/" if self.by_path else ".")[2]
+        self.name = name or (self.table.rstrip("/").rpartition("/")[2] if self.by_path else _parts(self.table)[-1])
         self._mode = mode
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
@@ -213,20 +216,38 @@ class DeltaSink:
     ) -> None:
         said = {"pipeline": line.pipeline, "application_id": line.application_id, "batch": version, **told}
         said["sink"] = self.name
-        writer = (
-            frame.write.format("delta")
-            .mode(mode or self._mode)
-            .options(**self._options)
-            .option("txnAppId", line.application_id)
-            .option("txnVersion", str(version))
-            .option("userMetadata", json.dumps({"laminar": said}))
-        )
+        options = {
+            **self._options,
+            "txnAppId": line.application_id,
+            "txnVersion": str(version),
+            "userMetadata": json.dumps({"laminar": said}),
+        }
+        if not self.by_path:
+            self._make(frame)
+            into = frame.writeTo(self.table).options(**options)
+            if (mode or self._mode) == "append":
+                into.append()
+            else:
+                into.overwrite(lit(True))
+            return
+        writer = frame.write.format("delta").mode(mode or self._mode).options(**options)
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
-        if self.by_path:
-            writer.save(self.table)
-        else:
-            writer.saveAsTable(self.table)
+        writer.save(self.table)
+
+    def _make(self, like: DataFrame) -> None:
+        """Makes the table without rows unless it is there: the commit that makes one by name has no place for an identifier."""
+        spark = like.sparkSession
+        if spark.catalog.tableExists(self.table):
+            return
+        maker = spark.createDataFrame([], like.schema).writeTo(self.table).using("delta")
+        if self._partition_by:
+            maker = maker.partitionedBy(*map(col, self._partition_by))
+        try:
+            maker.create()
+        except PySparkException:
+            if not spark.catalog.tableExists(self.table):  # else somebody was quicker
+                raise
 
     def _find(self, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
         """Where a batch is, and whether all of the history that could have it was seen.
@@ -265,7 +286,7 @@ class DeltaSink:
     def _history(self, limit: int) -> list[dict[str, Any]]:
         assert self._spark is not None
         try:
-            found = self._spark.sql(f"DESCRIBE HISTORY {self._reference()} LIMIT {limit}")
+            found = self._spark.sql(f"DESCRIBE HISTORY {self.reference()} LIMIT {limit}")
             return [row.asDict() for row in found.select("version", "userMetadata").collect()]
         except PySparkException as error:
             if _is_absent(error):
@@ -277,10 +298,11 @@ class DeltaSink:
         reader = self._spark.read.format("delta")
         return reader.load(self.table) if self.by_path else reader.table(self.table)
 
-    def _reference(self) -> str:
+    def reference(self) -> str:
+        """The table in SQL."""
         if self.by_path:
             return f"delta.{quote_name(self.table, Dialect.SPARK)}"
-        return ".".join(quote_name(part, Dialect.SPARK) for part in self.table.split("."))
+        return ".".join(quote_name(part, Dialect.SPARK) for part in _parts(self.table))
 
 
 def check_tables(sinks: Iterable[object]) -> None:
@@ -306,9 +328,14 @@ def check_tables(sinks: Iterable[object]) -> None:
 def _place(sink: DeltaSink) -> str:
     """What a table is known by, however it is spelled: names without regard to case, local paths without detours."""
     if not sink.by_path:
-        return sink.table.replace("`", "").lower()
+        return sink.reference().lower()
     local = local_path(sink.table)
     return sink.table.rstrip("/") if local is None else os.path.normpath(local)
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a table's name, each as it is or in backticks, as SQL has it."""
+    return [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(name)] or [name]
 
 
 def _said(metadata: str | None) -> Mapping[str, Any]:

@@ -117,7 +117,12 @@ class Stream:
         return self.results[before:]
 
     def crash(
-        self, at: tuple[BatchStep | Step, When], sinks: Sequence[FrameSink], *, batches_before: int = 0
+        self,
+        at: tuple[BatchStep | Step, When],
+        sinks: Sequence[FrameSink],
+        fn: Any = None,
+        *,
+        batches_before: int = 0,
     ) -> list[BatchResult]:
         """Runs the query until it ends at a point; what became of the batches before."""
         before, begun = len(self.results), 0
@@ -129,7 +134,7 @@ class Stream:
                 raise CrashError(f"{step} {when.value}")
 
         try:
-            self.run(sinks, observe=observe)
+            self.run(sinks, fn, observe)
         except StreamingQueryException as error:
             if "CrashError" not in str(error):
                 raise

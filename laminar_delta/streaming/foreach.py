@@ -190,8 +190,7 @@ class ForeachBatch:
         planned = run.query.planned(batch_id)
         run.check_same(batch_id, planned)
         if run.head is not None and run.head.is_batch(run.query.query_id, batch_id):
-            # Spark learns from running a batch how far event time is: nobody gets the rows.
-            frame.write.format("noop").mode("overwrite").save()
+            _run_for_nobody(frame)
             found = {sink.name: Written.FOUND for sink in self.sinks}
             run.earlier = None
             return self._result(run, batch_id, run.head.checkpoint_id, Delivery.REPLAYED_DELIVERED, found, clock)
@@ -214,6 +213,8 @@ class ForeachBatch:
         sinks = {
             sink.name: sink.outcome(epoch) if isinstance(sink, LineSink) else Written.WRITTEN for sink in self.sinks
         }
+        if Written.FOUND in sinks.values() and Written.WRITTEN not in sinks.values():
+            _run_for_nobody(frame)
         replayed = run.earlier is not None or Written.FOUND in sinks.values()
         delivery = Delivery.REPLAYED_WRITTEN if replayed else Delivery.FRESH
         run.head = Head(
@@ -305,3 +306,8 @@ class ForeachBatch:
         yield
         if self.observe is not None:
             self.observe(step, When.AFTER)
+
+
+def _run_for_nobody(frame: DataFrame) -> None:
+    """Runs a batch that no sink had to be given: Spark learns from that how far event time is, and what its state is."""
+    frame.write.format("noop").mode("overwrite").save()

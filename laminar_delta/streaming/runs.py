@@ -145,8 +145,11 @@ class Starting:
                 sink.follow(self.spark, self.writer.pipeline, line, earlier)
 
     def _tell_repeats(self, resumed: ResumeReport) -> None:
-        """Says which sinks are going to have a batch twice: those that can neither be asked nor take back what they show."""
+        """Says which sinks will have a batch twice: those that can neither recognise it nor take back what they show."""
+        recognise = {sink.name for sink in self.sinks if isinstance(sink, LineSink)}
         for sink, epochs in resumed.repeated.items():
+            if sink in recognise:
+                continue
             log_event(
                 _LOG,
                 logging.WARNING,

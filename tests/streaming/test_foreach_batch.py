@@ -107,13 +107,16 @@ def test_ended_at_any_point_a_batch_is_neither_repeated_nor_left_out(stream: Str
     assert int(orders.state(recovered.chosen_id).read("total")) == sum(range(stream.made))
 
 
-def test_of_two_tables_the_one_that_has_the_batch_recognises_it(stream: Stream) -> None:
+def test_of_two_tables_the_one_that_has_the_batch_recognises_it(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
     stream.add(1)
     stream.crash((Step.COMMIT, When.AFTER), [stream.sink(), stream.sink("second")])
     assert len(stream.output()) == stream.made
     (again,) = stream.run([stream.sink(), stream.sink("second")])
     assert again.delivery is REWRITTEN
     assert again.sinks == {"out": Written.FOUND, "second": Written.WRITTEN}
+    assert "gets their records again" not in caplog.text
     for name in ("out", "second"):
         stream.assert_each_once(name)
 
@@ -219,6 +222,22 @@ def test_a_batch_that_was_delivered_is_run_for_what_spark_learns_from_it(stream:
     again = stream.start(stream.wrapped([stream.sink()]))
     again.awaitTermination()
     assert [result.delivery for result in stream.results] == [DELIVERED]
+    assert [progress["numInputRows"] for progress in again.recentProgress] == [stream.made]
+    stream.assert_each_once()
+
+
+def test_a_batch_that_the_only_table_it_is_for_has_is_run_too(stream: Stream) -> None:
+    """Delta skips the write without running it, and the other sink is given nothing."""
+    sinks = [stream.sink(), stream.sink("second")]
+
+    def fn(frame: "DataFrame", batch: "Batch") -> "dict[str, DataFrame]":
+        return {"out": frame}
+
+    stream.add(1)
+    stream.crash((Step.COMMIT, When.AFTER), sinks, fn)
+    again = stream.start(stream.wrapped(sinks, fn))
+    again.awaitTermination()
+    assert [result.sinks for result in stream.results] == [{"out": Written.FOUND, "second": Written.NOTHING}]
     assert [progress["numInputRows"] for progress in again.recentProgress] == [stream.made]
     stream.assert_each_once()
 

@@ -1,6 +1,6 @@
 """A batch job as `docs/streaming.md` describes it: totals per customer, carried from run to run as state in the catalog.
 
-    spark-submit batch_job.py HOME [die]
+    spark-submit batch_job.py HOME CATALOG [die]
 
 With `die` it is killed with SIGKILL when its state is staged and its checkpoint not yet committed.
 """
@@ -34,8 +34,8 @@ def from_state(state: DataFrame) -> DataFrame:
     return packed.select(f.inline("rows"))
 
 
-def run(spark: SparkSession, home: Path) -> None:
-    catalog = ld.open_catalog(str(home / "catalog"))
+def run(spark: SparkSession, home: Path, location: str) -> None:
+    catalog = ld.open_catalog(location, spark=spark)
     orders = spark.read.schema("day int, customer string, amount bigint").json(str(home / "orders"))
     with catalog.writer("daily-totals", owner="daily") as writer:
         before = writer.recover().manifest
@@ -56,11 +56,12 @@ def run(spark: SparkSession, home: Path) -> None:
 
 def main() -> None:
     spark = SparkSession.builder.getOrCreate()
-    if sys.argv[2:] == ["die"]:
+    home, location = Path(sys.argv[1]), sys.argv[2]
+    if sys.argv[3:] == ["die"]:
         with patch.object(SavingWriter, "commit", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)):
-            run(spark, Path(sys.argv[1]))
+            run(spark, home, location)
     else:
-        run(spark, Path(sys.argv[1]))
+        run(spark, home, location)
     spark.stop()
 
 

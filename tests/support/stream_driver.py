@@ -3,7 +3,8 @@
     python -m tests.support.stream_driver '{"home": …, "sources": ["files", "delta", "kafka"], "kill": {…}}'
 
 Each source has a query, a pipeline and sinks of its own: a Delta table, and files that are shown by renaming. All of them run
-at once until they have read everything there is. What became of each batch is in `results.jsonl`, line by line.
+at once until they have read everything there is. What became of each batch is in `results.jsonl`, line by line. The query of
+`counts` has state of Spark's own, which the others have not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,13 +29,17 @@ from laminar_delta import streaming
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.streaming import BatchResult, BatchStep, DeltaSink
 from tests.support.kafka import CONNECTOR, jars
+from tests.support.named import location, metastore
+from tests.support.stream_executors import RECORDS_AT_A_TIME, losing_executor
 from tests.support.streams import FileFrameSink, totals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from laminar_delta.streaming import FrameSink
+    from laminar_delta.streaming import Batch, FrameSink
 
+COUNTS = "counts"
+TOPIC = "numbers"
 DURING = "during"
 PHASES: tuple[str, ...] = (
     *(step.value for step in BatchStep),
@@ -67,10 +72,9 @@ class Driver:
         self.jvm_pid = int(self.spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
         (self.home / "jvm.pid").write_text(str(self.jvm_pid))
         self.passed = 0
-        self.executors_killed = 0
 
     def run(self) -> None:
-        catalog = ld.open_catalog(str(self.home / "catalog"))
+        catalog = ld.open_catalog(location(self.home, by_name=self.order["by_name"]), spark=self.spark)
         queries = []
         for kind in self.order["sources"]:
             sinks: list[FrameSink] = [
@@ -80,28 +84,41 @@ class Driver:
             deliver = streaming.foreach_batch(
                 catalog,
                 kind,
-                totals(sinks),
+                self._function(kind, sinks),
                 sinks=sinks,
                 owner=f"driver-{os.getpid()}",
                 on_result=partial(self._keep, kind),
                 observe=partial(self._pass, kind),
             )
             writer = self._read(kind).writeStream.foreachBatch(deliver).trigger(availableNow=True)
+            writer = writer.outputMode("update" if kind == COUNTS else "append")
             queries.append(writer.option("checkpointLocation", str(self.home / kind / "spark")).start())
         for query in queries:
             query.awaitTermination()
 
+    def _function(self, kind: str, sinks: list[FrameSink]) -> Callable[[DataFrame, Batch], dict[str, DataFrame]]:
+        fn = totals(sinks)
+        if not self.order.get("lose_executor"):
+            return fn
+
+        def losing(frame: DataFrame, batch: Batch) -> dict[str, DataFrame]:
+            given = fn(frame, batch)
+            return {**given, "out": losing_executor(given["out"], batch.id, self.home / kind / "out", self.home)}
+
+        return losing
+
     def _read(self, kind: str) -> DataFrame:
         reader, per_batch = self.spark.readStream, str(self.order["per_batch"])
-        if kind == "files":
-            return reader.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.home / kind / "in"))
+        if kind in ("files", COUNTS):
+            found = reader.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.home / kind / "in"))
+            return found if kind == "files" else told_apart(found, self.order["records"])
         if kind == "delta":
             return reader.format("delta").option("maxFilesPerTrigger", 1).load(str(self.home / kind / "in"))
         options = {
             "kafka.bootstrap.servers": self.order["kafka"],
-            "subscribe": "numbers",
-            "startingOffsets": "earliest",
+            "subscribe": TOPIC,
             "maxOffsetsPerTrigger": per_batch,
+            **self.order.get("begin", {"startingOffsets": "earliest"}),
         }
         return reader.format("kafka").options(**options).load().selectExpr("CAST(CAST(value AS STRING) AS LONG) AS id")
 
@@ -110,8 +127,6 @@ class Driver:
             file.write(json.dumps({"pipeline": kind, **asdict(result)}) + "\n")
 
     def _pass(self, kind: str, step: BatchStep | Step, when: When) -> None:
-        if self.order.get("kill_executor") and (step, when) == (Step.COMMIT, When.BEFORE):
-            self._kill_executor(kind)
         kill = self.kill
         if kill is None or kill.pipeline != kind or kill.step != step.value:
             return
@@ -137,38 +152,11 @@ class Driver:
             os.kill(self.jvm_pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _kill_executor(self, kind: str) -> None:
-        """Once, amid the write of the second batch that comes by."""
-        self.executors_killed += 1
-        if self.executors_killed == 2:
-            table = self.home / kind / "out"
 
-            def kill() -> None:
-                before = set(table.rglob("*"))
-                while not set(table.rglob("*")) - before:
-                    time.sleep(0.001)
-                os.kill(next(_executors(self.jvm_pid)), signal.SIGKILL)
-                (self.home / "executor.killed").touch()
-
-            threading.Thread(target=kill, daemon=True).start()
-
-
-def _executors(jvm_pid: int) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes()
-            if b"CoarseGrainedExecutorBackend" in command and _descends(int(path.name), jvm_pid):
-                yield int(path.name)
-        except OSError:
-            continue
-
-
-def _descends(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
+def told_apart(numbers: DataFrame, records: int) -> DataFrame:
+    """Every number comes twice, in different batches; the second time it stands for another one. Which time it is, is state."""
+    times = numbers.groupBy("id").count()
+    return times.selectExpr(f"id + (count - 1) * {records // 2} AS id")
 
 
 def _session(order: dict[str, Any]) -> SparkSession:
@@ -182,7 +170,10 @@ def _session(order: dict[str, Any]) -> SparkSession:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(RECORDS_AT_A_TIME),
     }
+    if order["by_name"]:
+        settings |= metastore(Path(order["home"]))
     if "kafka" in order["sources"]:
         # As an argument: as a setting it would take the place of the packages that executors are sent.
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, jars(CONNECTOR)))} pyspark-shell"

@@ -12,18 +12,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.streaming import BatchStep
 from tests.support.kafka import Broker
-from tests.support.stream_driver import DURING, PHASES, Kill
+from tests.support.named import open_kept
+from tests.support.stream_driver import COUNTS, DURING, PHASES, TOPIC, Kill
 from tests.support.streams import FileFrameSink
+
+if TYPE_CHECKING:
+    import pytest
 
 JVM_ENDS_WITHIN_S = 120
 
@@ -37,30 +40,35 @@ class Input:
     records: int
     per_batch: int
     broker: Broker | None = None
+    by_name: bool = False
+    """Whether the catalog is given by name, and committed by Spark."""
 
     def make(self) -> None:
         starts = range(0, self.records, self.per_batch)
         for kind in self.sources:
             place = self.home / kind / "in"
-            if kind == "files":
+            if kind in ("files", COUNTS):
+                different = self.records // 2 if kind == COUNTS else self.records
                 place.mkdir(parents=True)
                 for start in starts:
-                    lines = (json.dumps({"id": number}) for number in range(start, start + self.per_batch))
+                    lines = (json.dumps({"id": number % different}) for number in range(start, start + self.per_batch))
                     (place / f"{start:09}.json").write_text("\n".join(lines))
             elif kind == "delta":
                 for start in starts:
                     write_deltalake(str(place), pa.table({"id": range(start, start + self.per_batch)}), mode="append")
             else:
                 assert self.broker is not None
-                self.broker.create("numbers")
-                self.broker.send("numbers", map(str, range(self.records)))
+                self.broker.create(TOPIC)
+                self.broker.send(TOPIC, map(str, range(self.records)))
 
     def live(self, kill: Kill | None = None, **more: Any) -> None:
         """One life of the driver: to its end, or until it is killed."""
         order: dict[str, Any] = {
             "home": str(self.home),
             "sources": list(self.sources),
+            "records": self.records,
             "per_batch": self.per_batch,
+            "by_name": self.by_name,
             "kill": None if kill is None else asdict(kill),
             "kafka": None if self.broker is None else self.broker.address,
             **more,
@@ -78,12 +86,11 @@ class Input:
         # On a local disk Delta relies on one JVM writing at a time; whoever restarts a driver has to wait for its end.
         _wait_for_end(int((self.home / "jvm.pid").read_text()))
 
-    def assert_each_once(self) -> None:
+    def assert_each_once(self, request: pytest.FixtureRequest) -> None:
         """Every record is once in each sink; state and offsets are those of all records."""
-        catalog = ld.open_catalog(str(self.home / "catalog"))
+        catalog = open_kept(self.home, by_name=self.by_name, request=request)
         for kind in self.sources:
-            table = DeltaTable(str(self.home / kind / "out"))
-            ids = [number for uri in table.file_uris() for number in pq.read_table(uri)["id"].to_pylist()]
+            ids = self.output(kind)
             repeated = {number: count for number, count in Counter(ids).items() if count > 1}
             assert (len(ids), repeated) == (self.records, {}), (kind, len(ids), list(repeated.items())[:5])
             assert set(ids) == set(range(self.records))
@@ -93,6 +100,14 @@ class Input:
             chosen = pipeline.recover(dry_run=True)
             assert chosen.chosen_id is not None
             assert int(pipeline.state(chosen.chosen_id).read("total")) == sum(range(self.records))
+
+    def output(self, kind: str) -> list[int]:
+        """What is in the sink's table."""
+        return [int(str(number)) for path in self.files(kind) for number in pq.read_table(path)["id"].to_pylist()]
+
+    def files(self, kind: str) -> list[Path]:
+        """Those the sink's table consists of."""
+        return [Path(uri) for uri in DeltaTable(str(self.home / kind / "out")).file_uris()]
 
     def results(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.home / "results.jsonl").read_text().splitlines()]

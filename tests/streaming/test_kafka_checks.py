@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import laminar_delta as ld
+from laminar_delta.model import Severity
 from laminar_delta.streaming import ResumeCode, check_resume, starting_options
 from tests.support.kafka import running_broker
+from tests.support.stream_driver import TOPIC
+from tests.support.stream_lives import Input
 
 
 @pytest.mark.spark  # the broker is a JVM
@@ -22,6 +25,7 @@ def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
         "too-late": {"orders-0": "9"},
         "elsewhere": {"returns-0": "0"},
         "earliest": {"orders-0": "-2"},
+        "grown": {"grown-0": "0"},
     }
     for pipeline, offsets in places.items():
         with catalog.writer(pipeline) as writer, writer.checkpoint() as cp:
@@ -30,19 +34,12 @@ def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
         settings: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.address}
         broker.create("orders", partitions=1)
         broker.send("orders", [str(number) for number in range(8)])
+        broker.create("grown", partitions=2)
         # As retention does: the first five are gone.
         admin = AdminClient({**settings})  # kept: what it was asked ends with it
         deleted = admin.delete_records([TopicPartition("orders", 0, 5)])
         assert [result.result(60).low_watermark for result in deleted.values()] == [5]
         found = {name: check_resume(catalog, name, kafka=settings) for name in places}
-        # What the options say is where a consumer goes on.
-        assert starting_options(catalog, "in-between", "kafka") == {"startingOffsets": '{"orders":{"0":5}}'}
-        consumer = Consumer({**settings, "group.id": "test"})
-        consumer.assign([TopicPartition("orders", 0, 5)])
-        record = consumer.poll(60)
-        assert record is not None
-        assert record.value() == b"5"
-        consumer.close()
     assert {name: [one.code for one in look.findings] for name, look in found.items()} == {
         "at-the-end": [],
         "in-between": [],
@@ -50,10 +47,30 @@ def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
         "too-late": [ResumeCode.OFFSET_AHEAD],
         "elsewhere": [ResumeCode.PARTITION_GONE],
         "earliest": [],
+        "grown": [ResumeCode.PARTITION_NEW],
     }
     assert {name: look.ok for name, look in found.items()} == {
-        name: name in ("at-the-end", "in-between", "earliest") for name in places
+        name: name in ("at-the-end", "in-between", "earliest", "grown") for name in places
     }
+    (new,) = found["grown"].findings
+    assert (new.severity, new.found) == (Severity.INFO, "grown-1")
     (gone,) = found["too-early"].findings
     assert (gone.expected, gone.found) == (3, 5)
     assert "2 records are gone" in gone.message
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+def test_a_query_begins_exactly_where_the_options_say(tmp_path: Path) -> None:
+    ends = {0: 31, 1: 12}
+    catalog = ld.open_catalog("memory", engine="memory")
+    with catalog.writer("before") as writer, writer.checkpoint() as cp:
+        offsets = {f"{TOPIC}-{partition}": str(end) for partition, end in ends.items()}
+        cp.source("source-0", offsets, metadata={"connector_type": "kafka"})
+    with running_broker(tmp_path / "broker") as broker:
+        data = Input(tmp_path, ["kafka"], records=200, per_batch=50, broker=broker)
+        data.make()
+        data.live(begin=starting_options(catalog, "before", "source-0"))
+        read = [int(value) for partition, end in ends.items() for value in broker.first(TOPIC, partition, end)]
+    assert len(read) == sum(ends.values())
+    assert sorted(data.output("kafka")) == sorted(set(range(200)) - set(read))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from filelock import FileLock
@@ -95,6 +95,18 @@ class Broker:
                     producer.poll(0.5)
         left = producer.flush(UP_WITHIN_S)
         assert left == 0, f"{left} records were not taken"
+
+    def first(self, topic: str, partition: int, count: int) -> list[str]:
+        """The first records of a partition, asked for without Spark."""
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "first"})
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[str] = []
+        while len(found) < count:
+            record = consumer.poll(UP_WITHIN_S)
+            assert record is not None
+            found.append(str(record.value(), "utf-8"))  # type: ignore[arg-type]
+        consumer.close()
+        return found
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from laminar_delta.engine.arrow import cast_table
+from laminar_delta.engine.arrow import canonical, cast_table
 from laminar_delta.engine.deltars.faults import reading
 from laminar_delta.errors import LaminarDeltaError
 
@@ -123,7 +123,9 @@ def _out_of_bounds(path: Path, action: Action) -> str | None:
     for name, (least, most) in bounds_of(action).items():
         if name not in file.schema_arrow.names:
             continue
-        found: Any = pc.min_max(file.read(columns=[name]).column(name)).as_py()
+        rows = file.read(columns=[name])
+        # A merge of delta-rs writes views, of which Arrow knows no bounds.
+        found: Any = pc.min_max(cast_table(rows, canonical(rows.schema)).column(name)).as_py()
         if found["min"] is not None and not least <= found["min"] <= found["max"] <= most:
             return OTHERWISE
     return None

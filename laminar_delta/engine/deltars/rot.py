@@ -60,7 +60,8 @@ def named(
         found = [] if files is None else files.problems(where, looked) or files.refused(where)
     except StorageError as damage:
         return damage
-    except OSError:
+    except (OSError, pa.ArrowException):
+        # Whoever looks for the culprit has nothing worse to tell than what was wrong in the first place.
         return error
     if not found:
         return error
@@ -88,7 +89,7 @@ def damaged(
         check_log(table, looked.whole, version=version)
         files = _files(table, version)
         return [] if files is None else files.misnamed(version) or files.problems(where, looked, columns, intact)
-    except (LaminarDeltaError, OSError) as error:
+    except (LaminarDeltaError, OSError, pa.ArrowException) as error:
         return [error.message if isinstance(error, LaminarDeltaError) else str(error)]
 
 

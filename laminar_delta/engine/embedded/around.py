@@ -7,8 +7,10 @@ but that one. Such a handle is for reading only: a commit on it would be lost wi
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from deltalake import DeltaTable
 
@@ -22,14 +24,11 @@ _LOG = logging.getLogger(__name__)
 class Around:
     """Opens tables around damage; keeps the directories of links as long as it lives, because streams are read from there."""
 
-    def __init__(self) -> None:
-        self._kept: list[TemporaryDirectory[str]] = []
-
     def open(self, table: Path, damaged: Path, version: int | None) -> DeltaTable:
         """A handle to read a table without one of its log checkpoints. Raises where the entries do not reach back that far."""
-        place = TemporaryDirectory(prefix="laminar-delta-")
-        self._kept.append(place)
-        shown = Path(place.name, table.name)
+        place = tempfile.mkdtemp(prefix="laminar-delta-")
+        weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+        shown = Path(place, table.name)
         (shown / LOG_DIRECTORY).mkdir(parents=True)
         for path in table.iterdir():
             if path.name != LOG_DIRECTORY:

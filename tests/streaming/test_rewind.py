@@ -5,8 +5,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 import laminar_delta as ld
 from laminar_delta.errors import NotFoundError
@@ -28,6 +31,7 @@ from tests.support.streams import FIRST_FILE_AT, quick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = pytest.mark.spark
 
@@ -45,8 +49,11 @@ def session(spark: "SparkSession") -> "SparkSession":
     return quick(spark)
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> ld.Catalog:
+@pytest.fixture(params=["by path", pytest.param("by name", marks=pytest.mark.soak)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path, spark: "SparkSession") -> ld.Catalog:
+    """By path the embedded engine commits, by name Spark does: the same tests."""
+    if request.param == "by name":
+        return ld.open_catalog(f"ckpt_{uuid4().hex}", engine="spark", spark=spark)
     return ld.open_catalog(str(tmp_path / "catalog"))
 
 
@@ -138,15 +145,16 @@ def test_a_pipeline_of_batches_is_taken_back_with_sink_and_state(
     fill_files(tmp_path / "in")
     sink = DeltaSink(str(tmp_path / "sink"), mode="overwrite")
 
+    def totals(place: Path) -> "DataStreamWriter":
+        reader = session.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1)
+        frame = reader.json(str(tmp_path / "in")).groupBy("key").sum("n").toDF("key", "total")
+        writer = frame.writeStream.outputMode("complete").trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(place))
+
     def run(place: Path) -> list[BatchResult]:
         results: list[BatchResult] = []
-        files = (
-            session.readStream.schema("key string, n long").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
-        )
         deliver = foreach_batch(catalog, "q", lambda frame, _: frame, sinks=[sink], on_result=results.append)
-        totals = files.groupBy("key").sum("n").toDF("key", "total")
-        writer = totals.writeStream.foreachBatch(deliver).outputMode("complete").trigger(availableNow=True)
-        assert writer.option("checkpointLocation", str(place)).start().awaitTermination(600)
+        assert totals(place).foreachBatch(deliver).start().awaitTermination(600)
         return results
 
     def versions(results: list[BatchResult]) -> list[int]:
@@ -169,6 +177,11 @@ def test_a_pipeline_of_batches_is_taken_back_with_sink_and_state(
     made = restore_spark_checkpoint(catalog, "q", derived.checkpoint_id, tmp_path / "again", captured_in="q.spark")
     assert (made.batch_id, made.is_new_query) == (goal.batch_id, True)
     assert made.state_files > 0
+    # The checkpoint itself has no state of Spark's: without a capture the query does not begin with none, it ends.
+    bare = restore_spark_checkpoint(catalog, "q", derived.checkpoint_id, tmp_path / "bare")
+    assert (bare.state_files, len(bare.notes)) == (0, 1)
+    with pytest.raises(StreamingQueryException, match="MISSING_STATE_DIRECTORY"):
+        totals(tmp_path / "bare").format("noop").start().awaitTermination(600)
     again = run(tmp_path / "again")
     assert [(one.batch_id, one.delivery, one.lineage) for one in again] == [
         (batch, Delivery.FRESH, derived.checkpoint_id) for batch in range(goal.batch_id + 1, BATCHES)
@@ -230,5 +243,15 @@ def test_a_delta_source_is_taken_back_looked_at_and_begun_by_options(
         ahead = writer.edit_offsets({"source-0": {"reservoirVersion": "99"}}, reason="test").checkpoint_id
     (finding,) = check_resume(catalog, "q", ahead, spark=session, tables={"source-0": str(source)}).findings
     assert (finding.code, finding.expected, finding.found) == (ResumeCode.VERSION_AHEAD, 99, BATCHES - 1)
+
+    # The log was cleaned: what came between the checkpoint and where it begins now is not to be had any more.
+    DeltaTable(str(source)).create_checkpoint()
+    for version in range(BATCHES - 1):
+        (source / "_delta_log" / f"{version:020}.json").unlink()
+    (finding,) = check_resume(catalog, "q", 3, spark=session, tables={"source-0": str(source)}).findings
+    assert (finding.code, finding.severity) == (ResumeCode.VERSION_GONE, Severity.FATAL)
+    assert (finding.expected, finding.found) == (3, BATCHES - 1)
+    assert check_resume(catalog, "q", BATCHES, spark=session, tables={"source-0": str(source)}).ok
+
     assert schema_hash(other) != schema_hash(session.createDataFrame([("1",)], "n string"))
     assert schema_hash(other) == schema_hash(other.schema)

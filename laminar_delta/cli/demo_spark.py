@@ -58,8 +58,7 @@ def run_spark_demo(out: Output, directory: Path | None, files: int, per_file: in
         print_recoveries(out, catalog)
         print_audit(out, catalog, PIPELINE)
         console.rule("Rewind: query, pipeline and table go back three checkpoints and run again")
-        _rewind(console, place, _back(catalog, 3))
-        _drive(console, place, len(KILLS) + 2, None)
+        _drive(console, place, len(KILLS) + 2, back_to=_back(catalog, 3))
         exact = _prove(console, place, catalog, events, "also after the rewind") and exact
         if directory is not None:
             console.print(f"Everything is kept in {escape(str(directory))}.")
@@ -81,8 +80,17 @@ def _make_events(place: Path, files: int, per_file: int) -> Iterator[tuple[int, 
         yield from made
 
 
-def _drive(console: Console, place: Path, number: int, kill: tuple[Step, When, int] | None) -> None:
+def _drive(
+    console: Console,
+    place: Path,
+    number: int,
+    kill: tuple[Step, When, int] | None = None,
+    back_to: int | None = None,
+) -> None:
+    """One life of a driver, which dies or goes back to a checkpoint first if that is said."""
     arguments = [] if kill is None else [kill[0].value, kill[1].value, str(kill[2])]
+    if back_to is not None:
+        arguments = ["rewind", str(back_to)]
     console.print(f"Driver {number} starts Spark ...")
     code = _run(console, place, *arguments)
     if kill is not None and code == -9:
@@ -93,12 +101,6 @@ def _drive(console: Console, place: Path, number: int, kill: tuple[Step, When, i
         console.print(f"Driver {number} has read everything.")
     else:
         raise SystemExit(f"driver {number} ended with {code}: see the messages above")
-
-
-def _rewind(console: Console, place: Path, checkpoint_id: int) -> None:
-    console.print(f"Going back to checkpoint {checkpoint_id} ...")
-    if _run(console, place, "rewind", str(checkpoint_id)) != 0:
-        raise SystemExit("the rewind failed: see the messages above")
 
 
 def _run(console: Console, place: Path, *arguments: str) -> int:

@@ -1,9 +1,10 @@
 """The driver of the demo: events in, running totals per customer out, checkpoints into a catalog. A process of its own.
 
-    python -m laminar_delta.streaming.demo_driver DIRECTORY [STEP WHEN COUNT]
+    python -m laminar_delta.streaming.demo_driver DIRECTORY [STEP WHEN COUNT | rewind CHECKPOINT]
 
 It reads one file of events per micro-batch, keeps the totals of all customers as operator state in the catalog, and appends
-each event with its running total to a Delta table. With STEP, WHEN and COUNT it kills itself with SIGKILL there.
+each event with its running total to a Delta table. With STEP, WHEN and COUNT it kills itself with SIGKILL there; with `rewind`
+it takes everything back to a checkpoint first.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def session(place: Path) -> SparkSession:
         # A few events on one machine: the defaults are made for clusters.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # None of these JVMs lives long enough to win back what its second compiler costs.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():
@@ -69,9 +72,8 @@ def session(place: Path) -> SparkSession:
     return configure_spark_with_delta_pip(builder).getOrCreate()
 
 
-def run(place: Path, kill_at: tuple[str, str, int] | None = None) -> None:
+def run(spark: SparkSession, place: Path, kill_at: tuple[str, str, int] | None = None) -> None:
     """Runs the query until all events are read."""
-    spark = session(place)
     catalog = ld.open_catalog(str(place / "catalog"))
     passed = 0
 
@@ -97,9 +99,8 @@ def run(place: Path, kill_at: tuple[str, str, int] | None = None) -> None:
         writer.option("checkpointLocation", str(place / "spark")).start().awaitTermination()
 
 
-def rewind(place: Path, checkpoint_id: int) -> None:
+def rewind(spark: SparkSession, place: Path, checkpoint_id: int) -> None:
     """Takes pipeline, sink and Spark's own directory back to a checkpoint."""
-    spark = session(place)
     catalog = ld.open_catalog(str(place / "catalog"))
     sink = streaming.DeltaSink(place / "tables" / "totals")
     with catalog.writer(PIPELINE, owner="operator", reason="rewind") as writer:
@@ -121,7 +122,9 @@ def _print(text: str) -> None:
 
 if __name__ == "__main__":
     at = Path(sys.argv[1])
+    started = session(at)
     if sys.argv[2:3] == ["rewind"]:
-        rewind(at, int(sys.argv[3]))
+        rewind(started, at, int(sys.argv[3]))
+        run(started, at)
     else:
-        run(at, (sys.argv[2], sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 2 else None)
+        run(started, at, (sys.argv[2], sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 2 else None)

@@ -17,7 +17,7 @@ def make(target: Path) -> None:
         catalog = ld.open_catalog(str(place / "checkpoints"))
         fill_plausible(catalog)
         write_report(catalog, place / "report.html")
-        with started() as browser, visit(browser, place / "report.html", width=1040, height=1180) as seen:
+        with started() as browser, visit(browser, place / "report.html", width=1160, height=1180) as seen:
             # Not where this machine happened to keep it.
             seen.page.evaluate("document.querySelector('header bdi').textContent = './checkpoints'")
             png = seen.page.screenshot()

@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) -> None:
     """Takes everything of a pipeline out of `source_checkpoints`, read or not; the next takeover begins anew there.
 
-    The fence stays, so that a writer of before commits nothing.
+    Sessions of writers before commit nothing after it: they miss the head row they were in step with.
     """
     check_reason("giving up positions", reason)
     metadata = {"operation": FORGET, "pipeline": pipeline, "owner": owner, "reason": reason}

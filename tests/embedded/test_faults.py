@@ -3,7 +3,9 @@
 import errno
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -42,6 +44,15 @@ def test_a_missing_data_file_is_named(engine: EmbeddedEngine) -> None:
     with pytest.raises(StorageError, match=path.name) as caught:
         engine.read(LINES.name)
     assert caught.value.code is ErrorCode.FILE_MISSING
+
+
+def test_a_file_with_rows_that_cannot_even_be_looked_at_is_named(engine: EmbeddedEngine) -> None:
+    def intact(row: Mapping[str, Any]) -> bool:
+        return bool(row["pipeline"] > 1)
+
+    (found,) = engine.damaged(LINES.name, columns=["pipeline"], intact=intact)
+    assert _data_file(engine).name in found
+    assert "not as they were written" in found
 
 
 def test_a_byte_flipped_anywhere_is_rows_or_an_error_of_ours(engine: EmbeddedEngine) -> None:

@@ -94,8 +94,12 @@ def changed(path: Path, action: Action, schema: pa.Schema, intact: Intact) -> st
     if unknown:
         return f"has no column {min(unknown)!r}"
     for batch in file.iter_batches(columns=wanted.names):
-        rows = cast_table(pa.Table.from_batches([batch]).select(wanted.names), wanted).to_pylist()
-        if not all(intact({**partition, **row}) for row in rows):
+        try:
+            rows = cast_table(pa.Table.from_batches([batch]).select(wanted.names), wanted).to_pylist()
+            whole = all(intact({**partition, **row}) for row in rows)
+        except (pa.ArrowException, TypeError, ValueError):
+            whole = False  # what cannot even be looked at was not written so
+        if not whole:
             return "has rows that are not as they were written"
     return None
 

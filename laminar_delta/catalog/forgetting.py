@@ -13,6 +13,7 @@ from laminar_delta.catalog.positions import FORGET
 from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
+from laminar_delta.errors import NotFoundError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
@@ -25,8 +26,19 @@ def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) 
     """Takes everything of a pipeline out of `source_checkpoints`, read or not; the next takeover begins anew there.
 
     Sessions of writers before commit nothing after it: they miss the head row they were in step with.
+
+    Raises:
+        NotFoundError: There is nothing to give up.
     """
     check_reason("giving up positions", reason)
+    # By the log: the rows are what nobody can read.
+    if not any(part.partition.get("pipeline") == pipeline for part in engine.sizes(SOURCE_CHECKPOINTS.name)):
+        raise NotFoundError(
+            f"pipeline {pipeline!r} has no positions in {SOURCE_CHECKPOINTS.name!r}",
+            expected=pipeline,
+            found=None,
+            next_step="See `catalog.pipelines()` for those there are.",
+        )
     metadata = {"operation": FORGET, "pipeline": pipeline, "owner": owner, "reason": reason}
     # By the partition alone: no file is opened for it.
     engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)

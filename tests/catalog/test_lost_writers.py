@@ -12,7 +12,14 @@ from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS, WRITERS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError, CorruptionError, FencedError, InvalidInputError, StorageError
+from laminar_delta.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from tests.support.catalogs import QUICK_ENGINES, ready_made
 from tests.support.damage import DataFile, data_files, overwrite
 from tests.support.scenes import assert_sound, manifest
@@ -135,6 +142,8 @@ def test_positions_that_cannot_be_read_are_given_up_by_somebodys_word_only(tmp_p
         assert "forget_positions('orders'" in str(refused.value)
         with pytest.raises(InvalidInputError, match="reason"):
             catalog.forget_positions("orders", reason=" ")
+        with pytest.raises(NotFoundError, match="'order' has no positions"):
+            catalog.forget_positions("order", reason="mistyped")
         catalog.forget_positions("orders", reason="the disk failed, no backup", owner="ops")
         new = catalog.writer("orders")
         with pytest.raises(FencedError):

@@ -33,7 +33,7 @@ SURVIVED = 3
 """How a child ends that should have died inside a step, but came out of it: the step does not do what it was to die of."""
 
 
-_SHORT_LIVED_JVM = (
+SHORT_LIVED_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 """For JVMs that are dead before compiling anything well, or checking what they load, would have paid: a third less time."""
@@ -216,7 +216,7 @@ def main(argument: str) -> None:
     """Runs one child."""
     order = json.loads(argument)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED_JVM)
+    os.environ["SPARK_SUBMIT_OPTS"] = order["java"]
     kill = Point(*order["kill"]) if order["kill"] else None
     child = Child(order["engine"], Path(order["home"]), kill)
     engine = type(open_engine(order["engine"], order["home"]))
@@ -230,6 +230,8 @@ def _live(engine: str, home: Path, scenario: str, kill: Point | None) -> int:
         "home": str(home),
         "scenario": scenario,
         "kill": None if kill is None else astuple(kill),
+        # The process that children are forked from may be older than this setting.
+        "java": os.environ.get("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM),
     }
     return run_forked(main, json.dumps(order))
 

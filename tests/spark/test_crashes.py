@@ -13,6 +13,7 @@ from laminar_delta.testing.invariants import assert_goes_on, assert_sound, holdi
 from laminar_delta.testing.scenarios import PIPELINE, SCENARIOS
 from laminar_delta.testing.steps import JVM_STEPS, OPTIONAL, engine_steps
 from tests.support.matrix import Matrix, quick_place, without_spark
+from tests.support.shared_classes import shared_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,15 @@ def test_processes_killed_with_their_jvm_at_work_leave_the_old_or_the_new(matrix
     assert_sound(without_spark(home))
 
 
+@pytest.fixture(scope="module")
+def classes(matrix: Matrix) -> Iterator[None]:
+    """Worth making where many are killed."""
+    with shared_classes(matrix.place):
+        yield
+
+
 @pytest.mark.soak
+@pytest.mark.usefixtures("classes")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_process_killed_at_any_state_of_the_disk_leaves_the_old_or_the_new(scenario: str, matrix: Matrix) -> None:
     points = matrix.recorded(scenario).distinct()
@@ -65,6 +74,7 @@ def test_a_process_killed_at_any_state_of_the_disk_leaves_the_old_or_the_new(sce
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("classes")
 def test_a_process_killed_on_either_side_of_every_step_leaves_the_old_or_the_new(matrix: Matrix) -> None:
     """Of what the JVM has a part in; and where the test above did not come by, because the disk is the same there."""
     records = {scenario: matrix.recorded(scenario) for scenario in SCENARIOS}

@@ -1,7 +1,6 @@
 """Classes that JVMs share: in a run of hundreds, each of which lives for seconds, every one loads and parses the same classes.
 
-A first JVM does what most of them do and leaves an archive at its end, which the others map into memory: half a minute of
-processor time becomes twenty seconds.
+A first JVM does what most of them do and leaves an archive at its end, which the others map into memory.
 """
 
 import os

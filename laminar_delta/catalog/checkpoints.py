@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.attempt import children_digest
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, PAYLOADS, SOURCE_OFFSETS
 from laminar_delta.engine.kernels import call

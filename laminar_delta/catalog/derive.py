@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, load_manifest
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import Lineage
 from laminar_delta.catalog.said import check_reason
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, NotFoundError
 from laminar_delta.model.manifest import ConnectorCheckpoint, now_ms

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.checkpoints import see_list
 from laminar_delta.catalog.committed import LogTold, is_intact, known_elsewhere, salvaged_rows, told_by_log
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.salvage import Salvaged
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError, StorageError

@@ -16,11 +16,11 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, manifest_row
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_row
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
 from laminar_delta.catalog.removal import removable, remove_progress, remove_retired
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.steps import remove_steps
 from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, QUERY_PROGRESS, RETENTION, SESSION_STEPS
 from laminar_delta.catalog.validation import examine

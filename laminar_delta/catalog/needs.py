@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads
-from laminar_delta.catalog.decisions import RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.standing import RESTORED, RETIRED, Standing, standing
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
 

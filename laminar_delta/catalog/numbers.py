@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.bounds import above, bound
 from laminar_delta.catalog.committed import committed_ids
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 from laminar_delta.model.ids import check_ordering_number

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row, see_list
 from laminar_delta.catalog.choosing import FailedSinks
-from laminar_delta.catalog.decisions import (
-    PINNED,
-    RELEASED,
-    RESTORED,
-    RETIRED,
-    Decision,
-    Standing,
-    decide,
-    standing,
-)
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.said import check_reason
+from laminar_delta.catalog.standing import PINNED, RELEASED, RESTORED, RETIRED, Standing, standing
 from laminar_delta.catalog.tables import RECOVERIES
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError

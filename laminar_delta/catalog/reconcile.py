@@ -13,9 +13,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.choosing import FailedSinks
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import SessionStateError

@@ -17,11 +17,12 @@ import pyarrow as pa
 from laminar_delta.catalog import blame
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.choosing import ABANDONED_REASON, UNDELIVERED_REASON, FailedSinks
-from laminar_delta.catalog.decisions import ABANDONED, RESUMED, Decision, Standing, decide, standing
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.generations import check_held
 from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.rows import created_at
 from laminar_delta.catalog.said import check_said
+from laminar_delta.catalog.standing import ABANDONED, RESUMED, Standing, standing
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
 from laminar_delta.catalog.validation import HISTORY_GONE, examine

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.batches import epochs_of_only
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.decisions import REMOVED, Decision, Standing, decide, standing
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.needs import needed
 from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.catalog.reading import REMOVAL, Reading
+from laminar_delta.catalog.standing import REMOVED, Standing, standing
 from laminar_delta.catalog.tables import (
     MANIFESTS,
     OPERATOR_DELTAS,

@@ -16,7 +16,7 @@ from laminar_delta.model.display import Displayed
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.checkpoints import CheckpointHead
-    from laminar_delta.catalog.decisions import Standing
+    from laminar_delta.catalog.standing import Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

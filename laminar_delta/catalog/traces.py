@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import intact_changes
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col

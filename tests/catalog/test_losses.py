@@ -8,13 +8,15 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog import decisions, statuses
+from laminar_delta.catalog import standing as standings_of
+from laminar_delta.catalog import statuses
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.committed import committed_attempts
-from laminar_delta.catalog.decisions import RETIRED, Decision, decide
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.numbers import CheckpointNumbers
+from laminar_delta.catalog.standing import RETIRED
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
 from laminar_delta.catalog.validation import HISTORY_GONE
 from laminar_delta.engine.answer import HistoryEntry
@@ -301,7 +303,7 @@ def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
 def test_the_end_of_the_last_decisions_is_missed_however_many_others_were_made_since(
     catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decisions, "HISTORY_WINDOW", 2)
+    monkeypatch.setattr(standings_of, "HISTORY_WINDOW", 2)
     _abandon_the_newest(catalog)
     retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (2, 1)]
     decide(catalog.engine, "orders", lambda _: retired, owner="ops")

@@ -42,7 +42,8 @@ def _live() -> None:
             writer.sink_committed(cp.id, "warehouse")
             writer.rewind(cp.id, reason="its classes")
         catalog.pipeline("p").prune(ld.RetentionPolicy(keep_last=1))
-        gateway = SparkContext._gateway  # type: ignore[attr-defined]
+        gateway = SparkContext._gateway
+        assert gateway is not None
         # The JVM ends when nobody can say anything to it any more, and writes the archive then.
         gateway.shutdown()
         gateway.proc.stdin.close()

@@ -120,11 +120,11 @@ def planned_kills(seed: int, sources: Sequence[str], kills: int) -> list[Kill]:
     assert kills >= 2 * len(phases)
     chosen = phases * 2 + [chance.choice(phases) for _ in range(kills - 2 * len(phases))]
     chance.shuffle(chosen)
-    return [_kill(phase, chance, sources) for phase in chosen]
+    # Each source as often as any other.
+    return [_kill(phase, chance, sources[number % len(sources)]) for number, phase in enumerate(chosen)]
 
 
-def _kill(phase: str, chance: random.Random, sources: Sequence[str]) -> Kill:
-    pipeline = chance.choice(list(sources))
+def _kill(phase: str, chance: random.Random, pipeline: str) -> Kill:
     if phase.startswith(DURING):
         return Kill(pipeline, phase.removeprefix(f"{DURING} "), DURING, chance.randint(1, 3), jvm_too=True)
     once = phase == BatchStep.RESUME.value  # a run resumes once

@@ -6,8 +6,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import find_row
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.logs import Event, log_event

@@ -1,7 +1,7 @@
 """Reading a state: its blocks in order, every one verified, a window of them in memory at a time.
 
-A window asks each state table once for just the chunks it needs; the next one is fetched while the caller takes this one, and
-its chunks are unpacked and verified beside being read.
+A state of moderate size is one window. Of a larger one each window asks each state table once for just the chunks it needs; the
+next one is fetched while the caller takes this one, and its chunks are unpacked and verified beside being read.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 32 << 20
 """Raw bytes of state read at a time."""
+
+WHOLE_BYTES = 3 * WINDOW_BYTES
+"""Raw bytes up to which what is stored of a state is read in one go: every window opens each table again, which takes as long
+as unpacking some ten megabytes, and beforehand all tables have to be asked where each block is."""
 
 LARGE_BYTES = 64 << 10
 """Raw bytes from which a chunk is worth a thread to unpack it."""
@@ -79,7 +83,7 @@ def check_whole(layout: Layout, found: str) -> None:
 
 def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[memoryview]]:
     with Packer() as packer:
-        if layout.stored_bytes <= WINDOW_BYTES:
+        if layout.stored_bytes <= WHOLE_BYTES:
             rows = _rows(reading, pipeline, layout, None, with_data=True)
             yield _in_order(layout, 0, layout.names_from(0, layout.blocks), dict(_unpacked(packer, rows, layout)))
             return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
@@ -15,7 +16,7 @@ from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written
 from tests.support.streams import PIPELINE, Stream, quick
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from laminar_delta.streaming import Batch
 
@@ -25,7 +26,7 @@ FRESH, DELIVERED, REWRITTEN = Delivery.FRESH, Delivery.REPLAYED_DELIVERED, Deliv
 
 
 @pytest.fixture
-def stream(tmp_path: Path, spark: "SparkSession") -> Stream:
+def stream(tmp_path: Path, spark: SparkSession) -> Stream:
     return Stream(tmp_path, quick(spark), ld.open_catalog(str(tmp_path / "catalog")))
 
 
@@ -51,7 +52,9 @@ def test_a_table_by_name_gets_each_batch_once(stream: Stream, schema: str) -> No
 
     stream.add(1)
     stream.crash((Step.SAVE, When.AFTER), sinks(), fn)  # neither is there yet
+    active = SparkSession._activeSession
     (first,) = stream.run(sinks(), fn)
+    assert SparkSession._activeSession is active  # that of the process stays the user's, also when tables are made
     assert (first.delivery, first.sinks) == (REWRITTEN, {"orders": Written.WRITTEN, "second": Written.WRITTEN})
     stream.add(1)
     stream.crash((Step.COMMIT, When.AFTER), sinks(), fn)  # one of them has the batch

@@ -91,8 +91,8 @@ class SinkTable:
 
     def nothing(self, spark: SparkSession) -> DataFrame | None:
         """No rows, in the shape of the table; None where there is no table. Raises `StorageError`."""
-        reader = spark.read.format("delta")
         try:
+            reader = spark.read.format("delta")
             return (reader.load(self.named) if self.by_path else reader.table(self.named)).limit(0)
         except PySparkException as error:
             if is_absent(error):

@@ -5,11 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
-from laminar_delta.streaming import Batch, Delivery, Written, check_resume, schema_hash, starting_options
+from laminar_delta.streaming import (
+    Batch,
+    Delivery,
+    DeltaSink,
+    Line,
+    Written,
+    check_resume,
+    schema_hash,
+    starting_options,
+)
 from tests.support.stream_plans import Frame, KeptSink, Planned, TableSink
 
 WRITTEN, FOUND, NOTHING, FAILED = Written.WRITTEN, Written.FOUND, Written.NOTHING, Written.FAILED
@@ -189,3 +199,31 @@ def test_a_query_begun_by_options_goes_on_behind_what_was_delivered(catalog: ld.
     with pytest.raises(ConflictError, match="checkpoint 2 of pipeline 'orders' is not one to go on from"):
         starting_options(catalog, "orders", "source-0", 2)
     assert check_resume(catalog, "orders").checkpoint_id == 1
+
+
+class Refusing(TableSink):
+    """A table whose old line cannot be closed, for a reason that is Spark's."""
+
+    def close_line(self, line: Line) -> None:
+        raise PySparkException("no such luck")
+
+
+def test_a_start_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, tmp_path: Path) -> None:
+    Planned(tmp_path / "first").run(catalog, 0, Frame(1), to_out, [TableSink("out")])
+    with pytest.raises(PySparkException):
+        Planned(tmp_path / "second").run(catalog, 0, Frame(1), to_out, [Refusing("out")])
+    catalog.writer("orders", takeover=False).close()  # nobody holds it
+
+
+def test_a_line_that_cannot_be_closed_is_a_typed_error() -> None:
+    class Session:
+        """Spark, when it does not answer."""
+
+        @property
+        def read(self) -> Any:
+            raise PySparkException("the store is down")
+
+    sink, session = DeltaSink("/lake/out"), Session()
+    sink.follow(session, "orders", None, {})  # type: ignore[arg-type]
+    with pytest.raises(StorageError, match="/lake/out cannot be read: the store is down"):
+        sink.close_line(Line(pipeline="orders", query_id="q"))

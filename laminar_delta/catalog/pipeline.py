@@ -13,11 +13,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row, see_list
+from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.said import check_reason
-from laminar_delta.catalog.standing import PINNED, RELEASED, RESTORED, RETIRED, Standing, standing
+from laminar_delta.catalog.standing import PINNED, RELEASED, RETIRED, Standing, standing
 from laminar_delta.catalog.tables import RECOVERIES
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
@@ -238,22 +238,16 @@ class Pipeline(Displayed):
         return remove_orphans(self.reading.engine, self.name, owner=owner or default_owner(), aborted=aborted)
 
     def restore(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
-        """Brings a retired checkpoint back, as long as its rows are there. One that is visible stays so."""
+        """Brings a retired checkpoint back with what it needs, as long as its rows are there. One that is visible stays so.
+
+        Raises:
+            ConflictError: Something that it needs is removed: it could not be read any more.
+        """
+        from laminar_delta.catalog.needs import restore
+
         self._check_writable()
         manifest_row(self.reading, self.name, checkpoint_id)
-
-        def choose(seen: Standing) -> list[Decision]:
-            if checkpoint_id in seen.removed:
-                raise NotFoundError(
-                    f"checkpoint {checkpoint_id} of pipeline {self.name!r} is removed",
-                    expected=checkpoint_id,
-                    next_step=f"{see_list(self.name)}: maintenance took it after the grace period.",
-                )
-            if checkpoint_id not in seen.retired:
-                return []
-            return [Decision(checkpoint_id=checkpoint_id, word=RESTORED, reason=reason)]
-
-        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+        restore(self.reading.engine, self.name, checkpoint_id, reason=reason, owner=owner or default_owner())
 
     def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
         """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""

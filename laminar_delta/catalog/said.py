@@ -12,6 +12,11 @@ def check_reason(what: str, reason: str) -> None:
     check_said(reason=reason)
 
 
+def storable(text: str) -> str:
+    """A text of somebody else's that a table can keep: what UTF-8 cannot hold, as half of a character, is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def check_said(**texts: str | None) -> None:
     """Raises `InvalidInputError`, naming it, for a text that no table can keep: half of a character, as an argument that is
     not UTF-8 has them.

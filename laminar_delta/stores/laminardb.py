@@ -78,7 +78,7 @@ class DeltaCheckpointStore:
         afterwards; that this fails does not fail the save.
 
         Raises:
-            ConflictError: The id is committed with other content, or recovery has to be asked again.
+            ConflictError: The id is committed with other content, was committed and removed, or recovery has to be asked again.
             FencedError: Another writer took over.
         """
         self.save_with_state(manifest, None)
@@ -99,7 +99,7 @@ class DeltaCheckpointStore:
         Only this store sees it until then. For a committed checkpoint it changes nothing: the same bytes succeed.
 
         Raises:
-            ConflictError: The checkpoint is committed with another sidecar, or without one.
+            ConflictError: The checkpoint is committed with another sidecar, or without one, or was removed.
         """
         self._saver.stage(checkpoint_id, chunks)
 
@@ -109,7 +109,8 @@ class DeltaCheckpointStore:
         A retired checkpoint stays retired; its statuses are recorded all the same, for it may be restored.
 
         Raises:
-            ConflictError: The manifest differs in something else, or names a sink that the checkpoint does not have.
+            ConflictError: The manifest differs in something else, or names a sink that the checkpoint does not have, or the
+                checkpoint was removed.
             NotFoundError: There is no such checkpoint.
         """
         self._saver.record(manifest)

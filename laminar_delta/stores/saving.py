@@ -167,7 +167,8 @@ class Saver:
         return self._writer
 
     def _committed(self, writer: Writer, checkpoint_id: int) -> Row | None:
-        return self._loader.committed(checkpoint_id) if checkpoint_id <= writer.committer.highest_id else None
+        """The row of a checkpoint that is committed. Raises `ConflictError` when it was removed."""
+        return None if writer.committer.is_new(checkpoint_id) else self._loader.committed(checkpoint_id)
 
     def _commit(
         self, writer: Writer, attempt: Attempt, manifest: CheckpointManifest, state: StagedState | None

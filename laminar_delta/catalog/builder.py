@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.accepting import check_names, check_operators
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.errors import InvalidInputError, SessionStateError
 from laminar_delta.model.ids import check_ordering_number
@@ -100,6 +101,7 @@ class CheckpointBuilder:
 
     def _take(self, operator: str, partition: int, data: StateSource | AppliedDelta) -> None:
         self._check_open()
+        check_operators([operator])
         key = operator, check_ordering_number("partition", partition)
         if key in self._state:
             raise InvalidInputError(
@@ -146,6 +148,7 @@ class CheckpointBuilder:
     ) -> None:
         """The rest of the manifest; what is not given stays as it was."""
         self._check_open()
+        check_names(source_names=source_names, sink_names=sink_names)
         given = {
             "watermark": watermark,
             "pipeline_hash": pipeline_hash,

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.later import create_views, relations, versions_at
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.said import check_integers
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
-from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.model.ids import check_ordering_number, validate_pipeline_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,7 @@ class Catalog(Displayed):
             raise InvalidInputError("give a time or versions", expected="timestamp_ms or versions", found=None)
         if versions is None:
             assert timestamp_ms is not None
+            check_integers(timestamp_ms=timestamp_ms)
             versions = versions_at(self.engine, timestamp_ms)
         unknown = sorted(versions.keys() - BY_NAME.keys())
         if unknown:
@@ -69,12 +71,15 @@ class Catalog(Displayed):
                 found=unknown,
                 next_step=f"There are: {', '.join(sorted(BY_NAME))}.",
             )
+        check_integers(**versions)
         return Catalog(self.engine, dict(versions))
 
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
         """Everything that was committed, newest first, as far back as the logs reach, or the newest `limit`."""
         from laminar_delta.catalog.audit import audit
 
+        if limit is not None:
+            check_ordering_number("limit", limit)
         return audit(self.engine, pipeline=pipeline, limit=limit)
 
     def sql(self, query: str) -> pa.Table:
@@ -94,8 +99,10 @@ class Catalog(Displayed):
 
     def overview(self, pipelines: Sequence[str] | None = None) -> list[PipelineOverview]:
         """Where every pipeline stands, by name; or those named. One look at the tables, however many there are."""
+        from laminar_delta.catalog.accepting import check_names
         from laminar_delta.catalog.overview import overviews
 
+        check_names(pipelines=pipelines)
         chosen = None if pipelines is None else [validate_pipeline_name(name) for name in pipelines]
         return overviews(self.reading, chosen)
 
@@ -177,12 +184,18 @@ class Catalog(Displayed):
             takeover: Also from a holder that has not let go; otherwise that is `ConflictError` naming it.
             vnode_count: Into how many virtual nodes the pipeline divides its state, to be kept with each checkpoint.
             state_policy: How operator state is cut, and how long its chains may get.
+
+        Raises:
+            InvalidInputError: Something cannot be what it is given as. No generation is taken.
         """
+        from laminar_delta.catalog.accepting import check_vnode_count
         from laminar_delta.catalog.generations import take_over
         from laminar_delta.catalog.writer import Writer
 
         self._check_now("written")
         name = validate_pipeline_name(pipeline)
+        if vnode_count is not None:
+            check_vnode_count(vnode_count)
         held = take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
         return Writer(self.engine, held, vnode_count=vnode_count, state_policy=state_policy)
 

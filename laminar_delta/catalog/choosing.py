@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.ids import check_u64
+
 UNDELIVERED_REASON = "undelivered: "
 ABANDONED_REASON = "abandoned: "
 """How the reasons begin for which a checkpoint that may be whole is passed over; any other names damage."""
@@ -21,3 +24,15 @@ class FailedSinks(str, Enum):
 def names_damage(reason: str) -> bool:
     """Whether a checkpoint was passed over because it is damaged, by the reason a report gives."""
     return not reason.startswith((UNDELIVERED_REASON, ABANDONED_REASON))
+
+
+def check_choice(failed_sinks: object, pipeline_hash: int | None) -> None:
+    """Raises `InvalidInputError` for what does not say how to choose: a word in place of a `FailedSinks`, no u64."""
+    if not isinstance(failed_sinks, FailedSinks):
+        raise InvalidInputError(
+            f"{failed_sinks!r} does not say what to do with failed sinks",
+            expected=[f"FailedSinks.{choice.name}" for choice in FailedSinks],
+            found=failed_sinks,
+        )
+    if pipeline_hash is not None:
+        check_u64("pipeline_hash", pipeline_hash)

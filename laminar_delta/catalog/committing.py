@@ -59,10 +59,16 @@ class Committer:
         """The id the next checkpoint gets unless it names one."""
         return self._numbers.next
 
-    @property
-    def highest_id(self) -> int:
-        """Above it nothing was ever committed, and there is no need to look."""
-        return self._numbers.highest
+    def is_new(self, checkpoint_id: int) -> bool:
+        """Whether nothing was ever committed under an id, for certain and without a look.
+
+        Raises:
+            ConflictError: The checkpoint of that id was removed: no id is ever committed twice.
+        """
+        if self._numbers.is_new(checkpoint_id):
+            return True
+        self._numbers.check_not_removed(checkpoint_id)
+        return False
 
     def take_id(self, wanted: int | None) -> int:
         """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
@@ -89,10 +95,9 @@ class Committer:
                 self._aborted.add(attempt.attempt_id)
 
     def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
-        """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
-        if checkpoint_id > self.highest_id:
+        """The checkpoint of that id, if there is one. Raises `ConflictError` when it was removed."""
+        if self.is_new(checkpoint_id):
             return None
-        self._numbers.check_not_removed(checkpoint_id)
         # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
         row = find_row(self.reading, self.held.pipeline, checkpoint_id)
         return None if row is None else healed(self.reading, row, lambda reading: load_manifest(reading, row))
@@ -157,6 +162,8 @@ class Committer:
                     metadata={**shared_metadata("save", attempts), "reason": reason},
                     key={"pipeline": self.held.pipeline, "attempt_id": highest.attempt_id},
                 )
+            for attempt in attempts:
+                self._numbers.note(attempt.checkpoint_id)
             return self.born(birth, made).version
 
     @contextmanager

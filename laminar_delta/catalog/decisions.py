@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.decision_rows import application_of, digest_of
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.said import check_said
-from laminar_delta.catalog.standing import Standing, application_of, digest_of, standing
+from laminar_delta.catalog.standing import Standing, standing
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.request import Fence
 from laminar_delta.errors import ConflictError, FencedError

@@ -15,11 +15,12 @@ from laminar_delta.catalog.checkpoints import heads, load_manifest
 from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.reading import STATE_TABLES
-from laminar_delta.catalog.rows import Lineage
+from laminar_delta.catalog.rows import Lineage, check_numbers
 from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.validation import examine
-from laminar_delta.errors import ConflictError, CorruptionError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.manifest import ConnectorCheckpoint, now_ms
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def plan_derivation(
         NotFoundError: It does not exist, or is retired.
     """
     check_reason("a derived checkpoint", reason)
+    check_ordering_number("checkpoint_id", from_id)
+    _check_edits(edits)
     row = _usable_row(reading, from_pipeline, from_id)
     source = healed(reading, row, lambda found: load_manifest(found, row))
     _check_sound(reading, row)
@@ -107,6 +110,8 @@ def plan_derivation(
         parent_id=None,
         is_incremental=False,
     )
+    # Also for a dry run: it promises nothing that could not be done.
+    check_numbers(manifest)
     visible = heads(reading, pipeline)
     lineage = Lineage(
         how=how,
@@ -143,6 +148,10 @@ def preview(
         edits: For `EDIT`.
         accept_undelivered: Also from one that its sinks did not get.
     """
+    if how not in (REWIND, FORK, EDIT, UNDO):
+        raise InvalidInputError(
+            f"a checkpoint cannot be derived by {how!r}", expected=[REWIND, FORK, EDIT, UNDO], found=how
+        )
     origin = from_pipeline or pipeline
     if how == UNDO:
         # What was the newest then is what it goes back to, delivered or not: undoing changes nothing else.
@@ -236,6 +245,17 @@ def _check_delivered(reading: Reading, row: Row, source: CheckpointManifest, *, 
             found=owed,
             next_step="Choose one that was delivered; `accept_undelivered=True`, or `--accept-undelivered`, gives up what its "
             "sinks did not get.",
+        )
+
+
+def _check_edits(edits: object) -> None:
+    if edits is None:
+        return
+    if not isinstance(edits, Mapping) or not all(isinstance(partitions, Mapping) for partitions in edits.values()):
+        raise InvalidInputError(
+            "the edits do not say which offsets of which sources",
+            expected="by source: offsets by partition",
+            found=edits,
         )
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.accepting import check_manifest, check_recoverable
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
-from laminar_delta.catalog.rows import check_numbers
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
 from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.staging import stage_all_state
@@ -96,7 +96,7 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
         raise InvalidInputError("a group commits to one catalog", expected="writers of this catalog", found="others")
     for save in saves:
         # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
-        check_numbers(save.manifest)
+        check_manifest(save.manifest)
         stored_states(save.manifest, save.state or {})
 
 
@@ -118,6 +118,8 @@ def _begin(save: Save) -> _Member:
         if stored is not None:
             said = with_state(save.manifest, Measured.of(member.states)) if member.states else save.manifest
             member.answer = writer.committer.same_again(said, stored)
+        else:
+            check_recoverable(save.manifest, member.states, has_frames=False)
     except LaminarDeltaError as error:
         # Whatever keeps one from beginning does not keep the others: a closed writer, a damaged checkpoint of its own.
         member.answer = error

@@ -26,6 +26,7 @@ from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, QUERY_PROGRE
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.logs import Event, log_event
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -74,7 +75,7 @@ class MaintenancePolicy:
                     found=value,
                     next_step="Give a timedelta, such as datetime.timedelta(days=1).",
                 )
-        if self.compact_after < 1:
+        if check_ordering_number("compact_after", self.compact_after) < 1:
             raise InvalidInputError("compact_after is too small", expected="1 or more", found=self.compact_after)
 
 

@@ -27,6 +27,7 @@ class CheckpointNumbers:
         """Above it nothing was ever committed, and there is no need to look."""
         self.next = self.highest + 1
         """What the next checkpoint gets unless it names one."""
+        self._given: set[int] = set()
 
     def take(self, wanted: int | None) -> int:
         """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id.
@@ -35,13 +36,20 @@ class CheckpointNumbers:
             InvalidInputError: It is beyond what an id can be. Nothing is taken: ids after it would be beyond it too.
         """
         number = check_ordering_number("checkpoint_id", self.next if wanted is None else wanted)
-        self.next = max(self.next, number + 1)
+        if number >= self.next:
+            self._given.add(number)
+            self.next = number + 1
         return number
 
     def note(self, checkpoint_id: int) -> None:
         """This one is committed, or may be."""
+        self._given.discard(checkpoint_id)
         self.highest = max(self.highest, checkpoint_id)
         self.next = max(self.next, checkpoint_id + 1)
+
+    def is_new(self, checkpoint_id: int) -> bool:
+        """Whether it was never committed, for certain: above the highest nothing was, nor what was only given out here."""
+        return checkpoint_id > self.highest or checkpoint_id in self._given
 
     def check_not_removed(self, checkpoint_id: int) -> None:
         """Raises `ConflictError` when the checkpoint of that id was removed: no id is ever committed twice."""
@@ -55,7 +63,7 @@ class CheckpointNumbers:
 
     def check_new(self, checkpoint_ids: Iterable[int]) -> None:
         """Raises `ConflictError` when one of several ids was ever committed: one look for all of them."""
-        numbers = [number for number in checkpoint_ids if number <= self.highest]
+        numbers = [number for number in checkpoint_ids if not self.is_new(number)]
         if not numbers:
             return
         removed = standing(self._reading, self._pipeline).removed

@@ -13,16 +13,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row, see_list
-from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
+from laminar_delta.catalog.choosing import FailedSinks, check_choice
 from laminar_delta.catalog.decisions import Decision, decide
-from laminar_delta.catalog.said import check_reason
-from laminar_delta.catalog.standing import PINNED, RELEASED, RESTORED, RETIRED, Standing, standing
+from laminar_delta.catalog.said import check_moment, check_reason, check_said
+from laminar_delta.catalog.standing import PINNED, RELEASED, RETIRED, Standing, standing
 from laminar_delta.catalog.tables import RECOVERIES
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
-from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.model.ids import check_ordering_number, validate_pipeline_name
 from laminar_delta.model.manifest import now_ms
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Pipeline(Displayed):
 
     def at(self, moment: dt.datetime) -> CheckpointManifest | None:
         """The manifest of the newest visible checkpoint that was saved by then, by its own time; None before the first."""
+        check_moment(moment)
         limit = moment.timestamp() * 1000
         found = [head for head in self.list() if head.timestamp_ms <= limit]
         return None if not found else self.get(found[-1].checkpoint_id)
@@ -71,6 +72,7 @@ class Pipeline(Displayed):
         """One checkpoint with everything there is to say of it, retired or not. Raises `NotFoundError`."""
         from laminar_delta.catalog.describing import describe
 
+        check_ordering_number("checkpoint_id", checkpoint_id)
         return describe(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
 
     def timeline(self) -> builtins.list[Happening]:
@@ -132,6 +134,7 @@ class Pipeline(Displayed):
         return load_manifest(self.reading, self._visible(checkpoint_id))
 
     def _visible(self, checkpoint_id: int) -> Row:
+        check_ordering_number("checkpoint_id", checkpoint_id)
         if checkpoint_id in standing(self.reading, self.name).retired:
             raise NotFoundError(
                 f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
@@ -151,6 +154,7 @@ class Pipeline(Displayed):
         from laminar_delta.catalog.healing import committed_row
         from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 
+        check_ordering_number("checkpoint_id", checkpoint_id)
         find = committed_row if heal else manifest_row
         return CheckpointState(self.reading, find(self.reading, self.name, checkpoint_id), heal)
 
@@ -170,6 +174,7 @@ class Pipeline(Displayed):
         from laminar_delta.catalog.validation import examine
         from laminar_delta.model.findings import ValidationResult
 
+        check_ordering_number("checkpoint_id", checkpoint_id)
         row = manifest_row(self.reading, self.name, checkpoint_id)
         result = ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
         # What a damaged row says of its sinks is not to be relied on.
@@ -195,6 +200,7 @@ class Pipeline(Displayed):
         """
         from laminar_delta.catalog.recovery import Walk, store
 
+        check_choice(failed_sinks, pipeline_hash)
         report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
         return (
             report if dry_run or self.reading.versions else store(self.reading.engine, report, owner or default_owner())
@@ -238,27 +244,24 @@ class Pipeline(Displayed):
         return remove_orphans(self.reading.engine, self.name, owner=owner or default_owner(), aborted=aborted)
 
     def restore(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
-        """Brings a retired checkpoint back, as long as its rows are there. One that is visible stays so."""
+        """Brings a retired checkpoint back with what it needs, as long as its rows are there. One that is visible stays so.
+
+        Raises:
+            ConflictError: Something that it needs is removed: it could not be read any more.
+        """
+        from laminar_delta.catalog.needs import restore
+
         self._check_writable()
+        check_ordering_number("checkpoint_id", checkpoint_id)
+        check_said(reason=reason, owner=owner)
         manifest_row(self.reading, self.name, checkpoint_id)
-
-        def choose(seen: Standing) -> list[Decision]:
-            if checkpoint_id in seen.removed:
-                raise NotFoundError(
-                    f"checkpoint {checkpoint_id} of pipeline {self.name!r} is removed",
-                    expected=checkpoint_id,
-                    next_step=f"{see_list(self.name)}: maintenance took it after the grace period.",
-                )
-            if checkpoint_id not in seen.retired:
-                return []
-            return [Decision(checkpoint_id=checkpoint_id, word=RESTORED, reason=reason)]
-
-        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+        restore(self.reading.engine, self.name, checkpoint_id, reason=reason, owner=owner or default_owner())
 
     def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
         """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""
         self._check_writable()
         check_reason("a pin", reason)
+        check_ordering_number("checkpoint_id", checkpoint_id)
         manifest_row(self.reading, self.name, checkpoint_id)
 
         def choose(seen: Standing) -> list[Decision]:
@@ -280,6 +283,8 @@ class Pipeline(Displayed):
     def unpin(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
         """Lets retention decide on a checkpoint again."""
         self._check_writable()
+        check_ordering_number("checkpoint_id", checkpoint_id)
+        check_said(reason=reason, owner=owner)
 
         def choose(seen: Standing) -> list[Decision]:
             if checkpoint_id not in seen.pinned:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.healing import as_saved, find_rows
+from laminar_delta.catalog.said import storable
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import current_statuses
@@ -223,4 +224,5 @@ class Reconciliation:
 
 def commit_failure(sink: str, error: Exception | None) -> SinkCommitStatus:
     """The status of a sink whose commit raised, in LaminarDB's words."""
-    return SinkCommitStatus.failed(f"sink '{sink}' commit failed: {error}")
+    # A sink's words must not keep what the other sinks did from being recorded.
+    return SinkCommitStatus.failed(storable(f"sink '{sink}' commit failed: {error}"))

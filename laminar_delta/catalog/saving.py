@@ -11,9 +11,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog import generations
+from laminar_delta.catalog.accepting import (
+    check_asked_for,
+    check_manifest,
+    check_operators,
+    check_recoverable,
+    check_statuses,
+)
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
-from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.choosing import FailedSinks, check_choice
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
@@ -26,6 +33,7 @@ from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.errors import ConflictError, SessionStateError
+from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
@@ -96,8 +104,12 @@ class SavingWriter:
             epoch: Its epoch; like its id by default.
             checkpoint_id: Its id; the next one by default.
             tell: Is told how far its state is, of frames when they are written; what it raises cancels it.
+
+        Raises:
+            InvalidInputError: Its id or epoch is 0 or too large. No id is taken.
         """
         self._check_open()
+        check_asked_for(checkpoint_id=checkpoint_id, epoch=epoch)
         number = self.committer.take_id(checkpoint_id)
         return CheckpointBuilder(self, number, number if epoch is None else epoch, tell=tell)
 
@@ -124,10 +136,15 @@ class SavingWriter:
         Raises:
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
+            InvalidInputError: It has what no column can hold, or what recovery passes over by rule: id or epoch 0, or state
+                that the manifest names and that does not come with it. Nothing was staged.
         """
         self.settle()
+        check_manifest(manifest, external_id=external_id)
         stored = self.committer.stored(manifest.checkpoint_id)
-        if stored is not None and not frames:
+        if stored is None:
+            check_recoverable(manifest, state or {}, has_frames=bool(frames))
+        elif not frames:
             said = with_state(manifest, Measured.of(stored_states(manifest, state))) if state else manifest
             return self.committer.same_again(said, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
@@ -144,6 +161,7 @@ class SavingWriter:
         tell: TellProgress | None = None,
     ) -> Staged:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
+        check_manifest(manifest)
         if not state and not frames:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
         states = stored_states(manifest, state or {})
@@ -153,6 +171,7 @@ class SavingWriter:
             staged = self._stage_state(attempt, states, tell)
             for frame in frames:
                 staged = staged.joined(self._stage_frame(attempt, frame, tell))
+                check_operators(operator for operator, _ in staged.layouts)
             # Only now it is known whose state the frames have.
             inline = inline_states(manifest, {operator for operator, _ in staged.layouts})
             late = {key: found for key, found in inline.items() if key not in states}
@@ -209,6 +228,7 @@ class SavingWriter:
             SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
         """
         self._check_open()
+        check_manifest(manifest, external_id=external_id)
         staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
         saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
         self.look_after(saved, staged, is_derived=lineage is not None)
@@ -263,6 +283,7 @@ class SavingWriter:
             check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
         """
         self.settle()
+        check_choice(failed_sinks, pipeline_hash)
         report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
         self.basis.of(report.chosen_id)
         return report
@@ -278,6 +299,8 @@ class SavingWriter:
     def set_sink_statuses(self, checkpoint_id: int, statuses: Mapping[str, SinkCommitStatus]) -> None:
         """Records status changes of one checkpoint in one commit. Changes never replace one another: they are appended."""
         self._check_open()
+        check_ordering_number("checkpoint_id", checkpoint_id)
+        check_statuses(statuses)
         self.check_held()
         # As recovery finds it: also when its row was deleted or overwritten since.
         row = committed_row(self.reading, self.pipeline, checkpoint_id)

@@ -12,22 +12,29 @@ version before the loss, and written again with the next decision; where no vers
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.digest import row_digest
-from laminar_delta.catalog.losses import fences_told, taken_rows
+from laminar_delta.catalog.decision_rows import (
+    APPLICATION,
+    application_of,
+    gathered,
+    intact_rows,
+    is_whole,
+    nothing,
+    since_last,
+)
+from laminar_delta.catalog.losses import fences_told, losses, taken_rows
+from laminar_delta.catalog.remembered import Remembered, commits_since, memory_of, newest_commits
 from laminar_delta.catalog.tables import RETENTION
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import FENCES_KEY
-from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import CorruptionError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.engine.answer import HistoryEntry
-    from laminar_delta.engine.predicate import Predicate
 
 RETIRED = "retired"
 RESTORED = "restored"
@@ -36,8 +43,6 @@ RELEASED = "released"
 REMOVED = "removed"
 ABANDONED = "abandoned"
 RESUMED = "resumed"
-
-_APPLICATION = "laminar-retention:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +79,54 @@ def standing(reading: Reading, pipeline: str, *, searched: bool = False) -> Stan
     Raises:
         CorruptionError: A decision is missing or is not the one that was made, and no earlier version of the table has it.
     """
-    found = _gathered(reading, pipeline, _since_last if searched else _nothing)
+    if RETENTION.name in reading.versions:
+        return _read_all(reading, pipeline, searched=searched)
+    memory = memory_of(reading.engine)
+    known = memory.recall(pipeline)
+    # Before the rows: what is committed after it is looked at the next time.
+    newest = newest_commits(reading)
+    current = None if known is None else _up_to_date(reading, pipeline, known, newest, searched=searched)
+    if current is None:
+        seen = _read_all(reading, pipeline, searched=searched)
+        if not newest or seen.missing:
+            memory.forget(pipeline)
+            return seen
+        current = Remembered(seen=seen, at=newest[0], searched=searched)
+    memory.keep(pipeline, current)
+    return current.seen
+
+
+def _up_to_date(
+    reading: Reading, pipeline: str, known: Remembered, newest: list[HistoryEntry], *, searched: bool
+) -> Remembered | None:
+    """What is remembered, with what was decided since; None when all has to be read anew."""
+    since = commits_since(reading, known, newest)
+    if since is None:
+        return None
+    if searched and not known.searched:
+        if any(losses(since_last(reading, pipeline))):
+            return None
+        known = replace(known, searched=True)
+    if not since:
+        return known
+    reached = max(fences_told(since, application_of(pipeline)), default=0)
+    seen = known.seen
+    if reached:
+        # At that very version: all that was decided up to there, and nothing that could have been taken out since.
+        then = reading.with_version(RETENTION.name, since[0].version)
+        where = col("pipeline").eq(pipeline) & col("ordinal").gt(seen.last)
+        rows = {row["ordinal"]: row for row in intact_rows(then, where)}
+        if seen.last + len(rows) < reached or max(rows, default=seen.last) != seen.last + len(rows):
+            return None
+        seen = _replayed(rows, seen)
+    return Remembered(seen=seen, at=since[0], searched=known.searched)
+
+
+def _read_all(reading: Reading, pipeline: str, *, searched: bool) -> Standing:
+    """All decisions of a pipeline, from the beginning."""
+    found = gathered(reading, pipeline, since_last if searched else nothing)
     if not found.is_whole:
-        found = _gathered(reading, pipeline, lambda *_: reading.history(RETENTION).entries)
+        found = gathered(reading, pipeline, lambda *_: reading.history(RETENTION).entries)
     if not found.is_whole:
         raise CorruptionError(
             f"decisions {_few(found.absent)} on checkpoints of pipeline {pipeline!r} are missing from table "
@@ -90,63 +140,6 @@ def standing(reading: Reading, pipeline: str, *, searched: bool = False) -> Stan
     return replace(_replayed({**found.rows, **found.missing}), missing=missing)
 
 
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """The decisions of a pipeline by number, as far as they were found."""
-
-    rows: Mapping[int, Row]
-    """Those in the table."""
-    missing: Mapping[int, Row]
-    """Those only an earlier version has."""
-    reached: int
-    """The first of those made last, by the fence."""
-    unread: list[str]
-    """Where others may have been and nobody can look any more, in words."""
-
-    @property
-    def is_whole(self) -> bool:
-        return _is_whole({**self.rows, **self.missing}, self.reached)
-
-    @property
-    def last(self) -> int:
-        return max([self.reached, *self.rows, *self.missing])
-
-    @property
-    def absent(self) -> list[int]:
-        return sorted({*range(1, self.last + 1)} - {*self.rows, *self.missing})
-
-
-def _gathered(reading: Reading, pipeline: str, log: Callable[[Reading, str], Sequence[HistoryEntry]]) -> _Gathered:
-    where = col("pipeline").eq(pipeline)
-    application = application_of(pipeline)
-    # Fence and log before the rows: what is decided in between must not look as if it were missing.
-    standing_at = {} if RETENTION.name in reading.versions else reading.engine.fences(RETENTION.name, [application])
-    entries = log(reading, pipeline)
-    reached = max([standing_at.get(application, 0), *fences_told(entries, application)])
-    rows = {row["ordinal"]: row for row in _intact_rows(reading, where)}
-    taken = taken_rows(reading, RETENTION, entries, lambda before: before.rows(RETENTION, where=where))
-    missing = {row["ordinal"]: row for _, row in taken.rows if row["ordinal"] not in rows and _is_intact(row)}
-    return _Gathered(rows, missing, reached, taken.unread)
-
-
-def _nothing(reading: Reading, pipeline: str) -> list[HistoryEntry]:  # noqa: ARG001  # the fence alone is asked
-    return []
-
-
-def _since_last(reading: Reading, pipeline: str) -> list[HistoryEntry]:
-    """The commits from a pipeline's last decisions on, newest first; all that are known where it has none.
-
-    Only they can have taken away the end of those. What was taken before, whoever made them has seen and written again.
-    """
-    entries: list[HistoryEntry] = []
-    for limit in (HISTORY_WINDOW, None):
-        entries = reading.history(RETENTION, limit=limit).entries
-        for place, entry in enumerate(entries, 1):
-            if fences_told([entry], application_of(pipeline)):
-                return entries[:place]
-    return entries
-
-
 def standings(reading: Reading) -> dict[str, Standing]:
     """The same for all pipelines that have a decision, read at once; also for those whose decisions were all taken out."""
     # The log before the rows, as above. It tells of a pipeline by the fence of each decision, or by the rows before a loss.
@@ -155,12 +148,12 @@ def standings(reading: Reading) -> dict[str, Standing]:
     taken = taken_rows(reading, RETENTION, entries, lambda before: before.rows(RETENTION, columns=columns))
     reached = _reached(entries)
     together: dict[str, dict[int, Row]] = {name: {} for name in (*reached, *(row["pipeline"] for _, row in taken.rows))}
-    for row in _intact_rows(reading, None):
+    for row in intact_rows(reading, None):
         together.setdefault(row["pipeline"], {})[row["ordinal"]] = row
     lost = {row["pipeline"] for _, row in taken.rows if row["ordinal"] not in together[row["pipeline"]]}
     return {
         pipeline: standing(reading, pipeline, searched=True)
-        if pipeline in lost or not _is_whole(rows, reached.get(pipeline, 0))
+        if pipeline in lost or not is_whole(rows, reached.get(pipeline, 0))
         else _replayed(rows)
         for pipeline, rows in together.items()
     }
@@ -172,40 +165,24 @@ def _reached(entries: Iterable[HistoryEntry]) -> dict[str, int]:
     for entry in entries:
         carried = entry.metadata.get(FENCES_KEY)
         for name, version in carried.items() if isinstance(carried, dict) else ():
-            if name.startswith(_APPLICATION) and isinstance(version, int):
-                pipeline = name.removeprefix(_APPLICATION)
+            if name.startswith(APPLICATION) and isinstance(version, int):
+                pipeline = name.removeprefix(APPLICATION)
                 found[pipeline] = max(version, found.get(pipeline, 0))
     return found
 
 
-def _intact_rows(reading: Reading, where: Predicate | None) -> list[Row]:
-    return reading.rows_despite_rot(RETENTION, where=where, exact=True, intact=_is_intact)
-
-
-def _is_intact(row: Row) -> bool:
-    return digest_of(row) == str(row["digest"])
-
-
-def _is_whole(rows: Collection[int], reached: int) -> bool:
-    """Whether numbers run from 1 without a gap, to the fence or beyond: it stands at the first of those made last."""
-    return len(rows) >= reached and max(rows, default=0) == len(rows)
-
-
-def _few(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
-
-
-def application_of(pipeline: str) -> str:
-    """Under which name a pipeline's decisions are fenced."""
-    return f"{_APPLICATION}{pipeline}"
-
-
-def _replayed(by_ordinal: Mapping[int, Row]) -> Standing:
-    rows = by_ordinal.values()
-    marks: dict[str, set[int]] = {RETIRED: set(), PINNED: set(), ABANDONED: set(), REMOVED: set()}
-    retired_at: dict[int, dt.datetime] = {}
-    resumed_by = 0
-    for row in sorted(rows, key=lambda row: row["ordinal"]):
+def _replayed(by_ordinal: Mapping[int, Row], upon: Standing | None = None) -> Standing:
+    """What decisions come to, upon those before them."""
+    before = upon or Standing()
+    marks: dict[str, set[int]] = {
+        RETIRED: set(before.retired),
+        PINNED: set(before.pinned),
+        ABANDONED: set(before.abandoned),
+        REMOVED: set(before.removed),
+    }
+    retired_at = dict(before.retired_at)
+    resumed_by = before.resumed_by
+    for _, row in sorted(by_ordinal.items()):
         word, number = row["decision"], row["checkpoint_id"]
         if word == RESUMED:
             resumed_by = max(resumed_by, row["generation"])
@@ -217,18 +194,18 @@ def _replayed(by_ordinal: Mapping[int, Row]) -> Standing:
             marks[word].add(number)
             if word == RETIRED:
                 retired_at[number] = row["decided_at"]
+    decided = (row["checkpoint_id"] for row in by_ordinal.values())
     return Standing(
-        last=max((row["ordinal"] for row in rows), default=0),
+        last=max(by_ordinal, default=before.last),
         retired=frozenset(marks[RETIRED]),
         removed=frozenset(marks[REMOVED]),
         pinned=frozenset(marks[PINNED]),
         abandoned=frozenset(marks[ABANDONED]),
-        decided=frozenset(row["checkpoint_id"] for row in rows if row["checkpoint_id"] is not None),
+        decided=before.decided.union(number for number in decided if number is not None),
         resumed_by=resumed_by,
         retired_at={number: moment for number, moment in retired_at.items() if number in marks[RETIRED]},
     )
 
 
-def digest_of(row: Row) -> str:
-    """The digest a decision's row carries: a byte that rots in it must not retire another checkpoint."""
-    return row_digest(row, without=["digest"])
+def _few(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")

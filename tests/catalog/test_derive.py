@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
@@ -160,7 +161,7 @@ def test_damage_beyond_healing_is_named(catalog: ld.Catalog) -> None:
     _save(writer, 1)
     with writer.checkpoint() as cp:
         cp.source("kafka", {"0": "1"})
-    bad = replace(catalog.pipeline("orders").get(2), checkpoint_id=3, epoch=0)
-    writer.save(bad)
+    # As an import takes it.
+    save_all(writer, [BulkSave(manifest=replace(catalog.pipeline("orders").get(2), checkpoint_id=3, epoch=0))])
     with pytest.raises(CorruptionError, match="is damaged"):
         writer.rewind(3, reason="?")

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog import standing as standings_of
-from laminar_delta.catalog import statuses
+from laminar_delta.catalog import decision_rows, statuses
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.committed import committed_attempts
 from laminar_delta.catalog.decisions import Decision, decide
@@ -303,7 +302,7 @@ def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
 def test_the_end_of_the_last_decisions_is_missed_however_many_others_were_made_since(
     catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standings_of, "HISTORY_WINDOW", 2)
+    monkeypatch.setattr(decision_rows, "HISTORY_WINDOW", 2)
     _abandon_the_newest(catalog)
     retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (2, 1)]
     decide(catalog.engine, "orders", lambda _: retired, owner="ops")

@@ -17,7 +17,7 @@ from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import Attempt, Part, children_of, shared_metadata
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.healing import find_row, healed
-from laminar_delta.catalog.numbers import CheckpointNumbers
+from laminar_delta.catalog.numbers import CheckpointNumbers, burn
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.rows import SaveContext
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
@@ -163,7 +163,7 @@ class Committer:
                     key={"pipeline": self.held.pipeline, "attempt_id": highest.attempt_id},
                 )
             for attempt in attempts:
-                self._numbers.note(attempt.checkpoint_id)
+                self._numbers.note(attempt.checkpoint_id, certain=True)
             return self.born(birth, made).version
 
     @contextmanager
@@ -238,7 +238,7 @@ class Committer:
         """Their ids may be taken now: the next save looks, once nothing can come any more."""
         self._in_doubt = True
         for attempt in attempts:
-            self._numbers.note(attempt.checkpoint_id)
+            self._numbers.note(attempt.checkpoint_id, certain=False)
 
     def interrupted(self, attempts: Sequence[Attempt]) -> None:
         """The same after an interrupt between a commit and its answer: they are not given up before it is settled."""
@@ -247,7 +247,7 @@ class Committer:
 
     def born(self, birth: Birth, made: Commit) -> Saved:
         """The answer, after the commit."""
-        self._numbers.note(birth.attempt.checkpoint_id)
+        self._numbers.note(birth.attempt.checkpoint_id, certain=True)
         log_event(
             _LOG,
             logging.INFO,
@@ -262,6 +262,14 @@ class Committer:
             version=made.version,
         )
         return Saved(checkpoint_id=birth.attempt.checkpoint_id, version=made.version, replayed=made.replayed)
+
+    def release(self) -> None:
+        """Lets go of the generation; the ids that it gave out stay given out."""
+        try:
+            if self._numbers.unrecorded is not None:
+                burn(self._engine, self.held, self._numbers.unrecorded)
+        finally:
+            generations.release(self._engine, self.held)
 
     def check_held(self) -> None:
         """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""

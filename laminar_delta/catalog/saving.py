@@ -10,7 +10,6 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from laminar_delta.catalog import generations
 from laminar_delta.catalog.accepting import (
     check_asked_for,
     check_manifest,
@@ -313,7 +312,7 @@ class SavingWriter:
         """Lets go of the generation. A writer that was taken over has nothing to let go of."""
         if not self._closed:
             self._closed = True
-            generations.release(self.engine, self.held)
+            self.committer.release()
 
     def __enter__(self: W) -> W:
         return self

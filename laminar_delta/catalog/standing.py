@@ -1,9 +1,10 @@
 """What was decided on a pipeline's checkpoints, from the rows of `retention`: pinned, released, retired, restored, removed,
-abandoned, resumed.
+abandoned, resumed, burned.
 
 Decisions of a pipeline are numbered without a gap, and what one means follows from those before it. `removed` is maintenance's
 word, given before it deletes any row: from then on nobody restores. `resumed` is a writer's, when it has chosen where to go on:
-what an older generation abandons after that is void, because its successor may be going on from exactly there.
+what an older generation abandons after that is void, because its successor may be going on from exactly there. `burned` is a
+writer's too, when it lets go: no id up to that one is given out again, though not all of them became checkpoints.
 
 The numbers tell when somebody took decisions out: they run from 1 to the fence at least. Those missing are read from the
 version before the loss, and written again with the next decision; where no version has them, nothing is decided or believed.
@@ -43,6 +44,7 @@ RELEASED = "released"
 REMOVED = "removed"
 ABANDONED = "abandoned"
 RESUMED = "resumed"
+BURNED = "burned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Standing:
     abandoned: frozenset[int] = frozenset()
     decided: frozenset[int] = frozenset()
     """All on which anything was ever decided: they were committed."""
+    burned: int = 0
+    """The highest id that a writer gave out and let go of without having committed it."""
     resumed_by: int = 0
     """The newest generation that chose where to go on."""
     retired_at: Mapping[int, dt.datetime] = field(default_factory=dict)
@@ -181,11 +185,13 @@ def _replayed(by_ordinal: Mapping[int, Row], upon: Standing | None = None) -> St
         REMOVED: set(before.removed),
     }
     retired_at = dict(before.retired_at)
-    resumed_by = before.resumed_by
+    resumed_by, burned = before.resumed_by, before.burned
     for _, row in sorted(by_ordinal.items()):
         word, number = row["decision"], row["checkpoint_id"]
         if word == RESUMED:
             resumed_by = max(resumed_by, row["generation"])
+        elif word == BURNED:
+            burned = max(burned, number)
         elif word == RESTORED and number not in marks[REMOVED]:
             marks[RETIRED].discard(number)
         elif word == RELEASED:
@@ -194,7 +200,7 @@ def _replayed(by_ordinal: Mapping[int, Row], upon: Standing | None = None) -> St
             marks[word].add(number)
             if word == RETIRED:
                 retired_at[number] = row["decided_at"]
-    decided = (row["checkpoint_id"] for row in by_ordinal.values())
+    decided = (row["checkpoint_id"] for row in by_ordinal.values() if row["decision"] != BURNED)
     return Standing(
         last=max(by_ordinal, default=before.last),
         retired=frozenset(marks[RETIRED]),
@@ -202,6 +208,7 @@ def _replayed(by_ordinal: Mapping[int, Row], upon: Standing | None = None) -> St
         pinned=frozenset(marks[PINNED]),
         abandoned=frozenset(marks[ABANDONED]),
         decided=before.decided.union(number for number in decided if number is not None),
+        burned=burned,
         resumed_by=resumed_by,
         retired_at={number: moment for number, moment in retired_at.items() if number in marks[RETIRED]},
     )

@@ -202,7 +202,8 @@ class Committer:
             generation=self.held.number,
             ordinal=self._ordinal,
             external_id=external_id,
-            vnode_count=self._vnode_count,
+            # State that is used again is divided as it was, whatever this writer divides its own into.
+            vnode_count=self._vnode_count if lineage is None else lineage.vnode_count,
             lineage=lineage,
             state_needs=staged.needs,
             children=(*children_of(staged.parts), *(lineage.children if lineage is not None else ())),

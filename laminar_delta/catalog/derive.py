@@ -1,7 +1,8 @@
 """Deriving: a new checkpoint made from an old one. Rewinding, forking, editing offsets and undoing are all this.
 
 A derived checkpoint is a checkpoint like any other: it gets the pipeline's next id and epoch, is committed under the fence, and
-recovery finds it as the newest. The state of the one it comes from is used by reference, so it costs no more than its manifest.
+recovery finds it as the newest. The state of the one it comes from is used by reference, so it costs no more than its manifest;
+unless that state is whole only in earlier versions of its tables: then it is written anew.
 Nothing of the past is changed: what it was derived from, over what, by whom and why stays readable in its row.
 """
 
@@ -15,9 +16,11 @@ from laminar_delta.catalog.checkpoints import heads, load_manifest
 from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.rewriting import Rewriting
 from laminar_delta.catalog.rows import Lineage
 from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.standing import standing
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, NotFoundError
 from laminar_delta.model.manifest import ConnectorCheckpoint, now_ms
@@ -55,6 +58,8 @@ class Derivation:
 
     manifest: CheckpointManifest
     lineage: Lineage
+    rewriting: Rewriting | None = None
+    """The state to write anew; None to use it where it is."""
 
     def told(self, checkpoint_id: int, *, dry_run: bool) -> Derived:
         """What the caller is told of it."""
@@ -91,7 +96,7 @@ def plan_derivation(
     check_reason("a derived checkpoint", reason)
     row = _usable_row(reading, from_pipeline, from_id)
     source = healed(reading, row, lambda found: load_manifest(found, row))
-    _check_sound(reading, row)
+    rewriting = _check_sound(reading, row)
     if how != FORK:
         # Another pipeline's sinks have nothing to do with this one's.
         _check_delivered(reading, row, source, accept_undelivered=accept_undelivered)
@@ -114,10 +119,12 @@ def plan_derivation(
         from_id=from_id,
         over_id=visible[-1].checkpoint_id if visible else None,
         reason=reason,
-        state=_state_of(row),
-        children=tuple(child for child in row["children"] if child["table"] in STATE_TABLES),
+        vnode_count=row["vnode_count"],
     )
-    return Derivation(manifest=manifest, lineage=lineage)
+    if rewriting is None:
+        used = tuple(child for child in row["children"] if child["table"] in STATE_TABLES)
+        lineage = replace(lineage, state=_state_of(row), children=used)
+    return Derivation(manifest=manifest, lineage=lineage, rewriting=rewriting)
 
 
 def preview(
@@ -145,8 +152,7 @@ def preview(
     """
     origin = from_pipeline or pipeline
     if how == UNDO:
-        # What was the newest then is what it goes back to, delivered or not: undoing changes nothing else.
-        (_, from_id), accept_undelivered = undone_by(reading, pipeline), True
+        _, from_id = undone_by(reading, pipeline)
     number = CheckpointNumbers(reading, pipeline).next
     chosen = newest_id(reading, origin) if from_id is None else from_id
     planned = plan_derivation(
@@ -207,16 +213,24 @@ def _usable_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
     return row
 
 
-def _check_sound(reading: Reading, row: Row) -> None:
-    """Refuses to hand on damage: a derived checkpoint would look whole until its state is read."""
+def _check_sound(reading: Reading, row: Row) -> Rewriting | None:
+    """Refuses to hand on damage: a derived checkpoint would look whole until its state is read.
+
+    Returns:
+        Its state as it was saved, when only that is whole.
+    """
     fatal = [finding for finding in examine(reading, row) if finding.is_fatal]
-    if fatal and any(finding.is_fatal for finding in examine(as_saved(reading, row), row)):
+    if not fatal:
+        return None
+    saved = as_saved(reading, row)
+    if any(finding.is_fatal for finding in examine(saved, row)):
         raise CorruptionError(
             f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} is damaged: "
             + "; ".join(map(str, fatal)),
             found=[str(finding) for finding in fatal],
             next_step="Derive from another checkpoint.",
         )
+    return Rewriting(CheckpointState(saved, row))
 
 
 def _check_delivered(reading: Reading, row: Row, source: CheckpointManifest, *, accept_undelivered: bool) -> None:

@@ -254,7 +254,7 @@ def _check_copies(engine: Engine) -> None:
                     f"VACUUM would one day take the only good copy of checkpoint {number} of pipeline {pipeline!r}: {problem}",
                     expected="whole as it is now",
                     found=problem,
-                    next_step="Derive a checkpoint from it or unpin it, then run maintenance again; or leave out VACUUM.",
+                    next_step="Derive a checkpoint from it, unpin it, and run maintenance again; or leave out VACUUM.",
                 )
 
 

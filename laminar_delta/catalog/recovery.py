@@ -20,6 +20,7 @@ from laminar_delta.catalog.choosing import ABANDONED_REASON, UNDELIVERED_REASON,
 from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.generations import check_held
 from laminar_delta.catalog.healing import as_saved, find_rows
+from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import created_at
 from laminar_delta.catalog.said import check_said
 from laminar_delta.catalog.standing import ABANDONED, RESUMED, Standing, standing
@@ -225,6 +226,15 @@ def _decided(engine: Engine, held: Generation, report: RecoveryReport) -> bool:
 
     decide(engine, held.pipeline, choose, owner=held.owner, generation=held.number)
     return stood
+
+
+def to_store_upon(report: RecoveryReport) -> int | None:
+    """The checkpoint that the next state may be stored upon: the one chosen, unless only earlier versions have its state.
+
+    Those are gone one day, and with them whatever was stored upon them.
+    """
+    healed = {rows.checkpoint_id for rows in report.healed if rows.table in STATE_TABLES}
+    return None if report.chosen_id in healed else report.chosen_id
 
 
 def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | None:

@@ -17,7 +17,7 @@ from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
-from laminar_delta.catalog.recovery import resume
+from laminar_delta.catalog.recovery import resume, to_store_upon
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
@@ -264,7 +264,7 @@ class SavingWriter:
         """
         self.settle()
         report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
-        self.basis.of(report.chosen_id)
+        self.basis.of(to_store_upon(report))
         return report
 
     def sink_committed(self, checkpoint_id: int, sink: str) -> None:

@@ -123,12 +123,14 @@ class PipelineModel:
         )
         return self._commit(writer, self.staged[-1], stored)
 
-    def undo(self, writer: WriterModel, stored: Stored = NOWHERE) -> str:
+    def undo(self, writer: WriterModel, stored: Stored = NOWHERE, *, accept_undelivered: bool = False) -> str:
         visible = self.visible()
         if not visible:
             return "not found"
         over = self.checkpoints[visible[-1]].over
-        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True, stored=stored)
+        if over is None:
+            return "conflict"
+        return self.derive(writer, self, over, accept_undelivered=accept_undelivered, stored=stored)
 
     def _next_epoch(self) -> int:
         gone = [number for number, found in self.checkpoints.items() if found.row_gone]

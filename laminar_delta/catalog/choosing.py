@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from laminar_delta.errors import InvalidInputError
+
 UNDELIVERED_REASON = "undelivered: "
 ABANDONED_REASON = "abandoned: "
 """How the reasons begin for which a checkpoint that may be whole is passed over; any other names damage."""
@@ -16,6 +18,19 @@ class FailedSinks(str, Enum):
     """Fall back to one that was delivered: nothing is lost, the sink gets the data again."""
     ACCEPT = "accept"
     """Use it: the sink's data of that epoch is given up, or will be delivered by other means."""
+
+
+def failed_sinks_of(value: FailedSinks | str) -> FailedSinks:
+    """The choice a caller made, also by its text. Anything else is `InvalidInputError`: it must not pass for either."""
+    try:
+        return FailedSinks(value)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"failed_sinks is {value!r}",
+            expected=[choice.value for choice in FailedSinks],
+            found=value,
+            next_step="Give FailedSinks.SKIP or FailedSinks.ACCEPT.",
+        ) from error
 
 
 def names_damage(reason: str) -> bool:

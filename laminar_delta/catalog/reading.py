@@ -98,7 +98,7 @@ class Reading:
             spec: The table.
             where: Which rows.
             exact: Only from a version that certainly has the same rows, or `CorruptionError`. Otherwise rows of later appends
-                may be missing, and as a last resort those that are not intact are left out.
+                may be missing, some may come twice, and as a last resort those that are not intact are left out.
             intact: Whether a row is as it was written.
         """
         problem: LaminarDeltaError
@@ -125,7 +125,8 @@ class Reading:
                 raise_unless_damage(error)
                 continue
             if all(intact(row) for row in rows):
-                return rows
+                # Where what came later may be missing, what is sound now is not given up for it.
+                return rows if exact or sound is None else [*sound, *rows]
         if sound is not None and not exact:
             return sound
         if sound is not None:

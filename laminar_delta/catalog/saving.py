@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
@@ -251,7 +251,7 @@ class SavingWriter:
         *,
         failed_sinks: FailedSinks = FailedSinks.SKIP,
         pipeline_hash: int | None = None,
-        check: Callable[[RecoveryReport], None] | None = None,
+        start_over: bool = False,
     ) -> RecoveryReport:
         """Chooses the checkpoint to resume from, behind the fence: what is read here is all there will ever be.
 
@@ -260,10 +260,15 @@ class SavingWriter:
         Args:
             failed_sinks: Whether a checkpoint with a failed sink may be used.
             pipeline_hash: What the pipeline is now; a difference is reported.
-            check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
+            start_over: Begin anew when there are checkpoints and none can be used; otherwise that is `CorruptionError`.
+
+        Raises:
+            CorruptionError: There are checkpoints and none can be used. Nothing was given up.
         """
         self.settle()
-        report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
+        report = resume(
+            self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
+        )
         self.basis.of(to_store_upon(report))
         return report
 

@@ -158,7 +158,8 @@ def maintain(
             tell(f"deleting unused files: table {spec.name}")
             # Rounded up: what is to stay for 90 minutes is not deleted after 60.
             hours = None if policy.vacuum_after is None else ceil(policy.vacuum_after / dt.timedelta(hours=1))
-            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run)
+            said = {"operation": "vacuum", "owner": owner}
+            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run, metadata=said)
             if files:
                 report.vacuumed[spec.name] = len(files)
     if not dry_run:

@@ -212,7 +212,7 @@ class Pipeline(Displayed):
 
         report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
         return (
-            report if dry_run or self.reading.versions else store(self.reading.engine, report, owner or default_owner())
+            report if dry_run or self.reading.is_past else store(self.reading.engine, report, owner or default_owner())
         )
 
     def prune(self, policy: RetentionPolicy, *, dry_run: bool = False, owner: str | None = None) -> RetentionPlan:
@@ -305,7 +305,7 @@ class Pipeline(Displayed):
         decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
 
     def _check_writable(self) -> None:
-        if self.reading.versions:
+        if self.reading.is_past:
             raise SessionStateError("a catalog as it was cannot be written", next_step="Use the catalog as it is.")
 
 

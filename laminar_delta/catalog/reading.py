@@ -57,6 +57,8 @@ class Reading:
     versions: Mapping[str, int] = field(default_factory=dict)
     stored_at: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """By table and checkpoint, where its rows are read at a version of their own: healing a chain."""
+    is_past: bool = False
+    """Whether it is a catalog as it was: nothing is written through it, whatever versions it names."""
 
     def rows(
         self, spec: TableSpec, *, where: Predicate | None = None, columns: Sequence[str] | None = None

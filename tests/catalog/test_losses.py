@@ -477,3 +477,23 @@ def _save_through(writer: Writer, number: int, *, parent: int | None) -> None:
     began = writer.checkpoint(checkpoint_id=number)
     began.source("kafka", {"0": str(number)})
     writer.save(replace(began.manifest(), parent_id=parent, is_incremental=parent is not None))
+
+
+def test_an_attempt_that_was_passed_over_beside_damage_is_an_orphan_all_the_same(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    writer = catalog.writer("orders")
+    with pytest.raises(ZeroDivisionError), writer.attempting(3) as attempt:
+        began = writer.checkpoint(checkpoint_id=3)
+        began.source("kafka", {"0": "300"})
+        stage_offsets(catalog.engine, attempt, began.manifest())
+        raise ZeroDivisionError
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "400"})
+        cp.sink("warehouse")
+    catalog.engine.optimize(MANIFESTS.name)
+    with data_files(catalog.engine, MANIFESTS.name)[-1].missing():
+        # Whether it has a row cannot be told: it may be in the file.
+        report = writer.recover()
+    assert (report.chosen_id, [skipped.checkpoint_id for skipped in report.skipped]) == (2, [4, 3])
+    catalog.writer("orders")
+    assert [orphan.checkpoint_id for orphan in catalog.pipeline("orders").remove_orphans()] == [3]

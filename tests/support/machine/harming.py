@@ -72,6 +72,8 @@ class Harming(Machine):
             return
         file: DataFile = data.draw(st.sampled_from(files))
         victims = {number for number in self.models[name].checkpoints if self.touched(file, name, number)}
+        # Whether what was only staged has a row cannot be told either, while there is no reading all of them.
+        victims |= {staged.number for staged in self.models[name].staged} if victims else set()
         with file.rotten(place) if file.can_rot and place < 1 else file.missing():
             if not resume or not self.writers[name] or not self.models[name].holds(self.writers[name][-1].model):
                 self.agrees(name, self.pipeline(name).recover(dry_run=True), victims=victims)

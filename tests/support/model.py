@@ -93,6 +93,8 @@ class WriterModel:
     status_turn: int = 0
     in_doubt: bool = False
     """It was not told what became of a save."""
+    unsettled: list["Staged"] = field(default_factory=list)
+    """Those saves."""
     given_up: list["Staged"] = field(default_factory=list)
     closed: bool = False
 

@@ -85,6 +85,9 @@ class PipelineModel:
             writer.turn += 1
             self.fence = (writer.generation, writer.turn)
             writer.in_doubt = False
+            # What has not landed by now never will.
+            writer.given_up += [staged for staged in writer.unsettled if staged in self.staged]
+            writer.unsettled.clear()
         return True
 
     def save(self, writer: WriterModel, number: int, content: Content, stored: Stored = NOWHERE) -> str:
@@ -165,6 +168,7 @@ class PipelineModel:
 
     def doubt(self, writer: WriterModel, staged: Staged) -> None:
         writer.in_doubt = True
+        writer.unsettled.append(staged)
         self._know(writer, staged.number)
 
     def land(self, staged: Staged, stored: Stored = NOWHERE) -> bool:

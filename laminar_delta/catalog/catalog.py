@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.later import create_views, relations, versions_at
+from laminar_delta.catalog.later import checked_moment, checked_versions, create_views, relations, versions_at
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
-from laminar_delta.catalog.said import check_integers
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, WRITERS
+from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
-from laminar_delta.model.ids import check_ordering_number, validate_pipeline_name
+from laminar_delta.model.ids import validate_pipeline_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +44,7 @@ class Catalog(Displayed):
     @property
     def reading(self) -> Reading:
         """How this catalog's tables are read."""
-        return Reading(self.engine, self.versions or {})
+        return Reading(self.engine, self.versions or {}, is_past=self.versions is not None)
 
     def as_of(self, *, timestamp_ms: int | None = None, versions: Mapping[str, int] | None = None) -> Catalog:
         """The whole catalog as it was, to read only.
@@ -55,32 +54,20 @@ class Catalog(Displayed):
             versions: Or at these versions; a table that is not named is read as it is.
 
         Raises:
+            InvalidInputError: Neither or both are given, a time that is no number, or versions that no table can have.
             NotFoundError: Code `version-gone`: the log does not reach back that far.
         """
         if (timestamp_ms is None) == (versions is None):
             raise InvalidInputError("give a time or versions", expected="timestamp_ms or versions", found=None)
         if versions is None:
-            assert timestamp_ms is not None
-            check_integers(timestamp_ms=timestamp_ms)
-            versions = versions_at(self.engine, timestamp_ms)
-        unknown = sorted(versions.keys() - BY_NAME.keys())
-        if unknown:
-            raise InvalidInputError(
-                f"the catalog has no table {unknown[0]!r}",
-                expected=sorted(BY_NAME),
-                found=unknown,
-                next_step=f"There are: {', '.join(sorted(BY_NAME))}.",
-            )
-        check_integers(**versions)
-        return Catalog(self.engine, dict(versions))
+            return Catalog(self.engine, versions_at(self.engine, checked_moment(timestamp_ms)))
+        return Catalog(self.engine, checked_versions(versions))
 
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
         """Everything that was committed, newest first, as far back as the logs reach, or the newest `limit`."""
         from laminar_delta.catalog.audit import audit
 
-        if limit is not None:
-            check_ordering_number("limit", limit)
-        return audit(self.engine, pipeline=pipeline, limit=limit)
+        return audit(self.reading, pipeline=pipeline, limit=limit)
 
     def sql(self, query: str) -> pa.Table:
         """Answers a query over the views (`catalog/views.py`, `docs/sql.md`) and tables of this catalog, as it is or was.

@@ -21,18 +21,25 @@ class FailedSinks(str, Enum):
     """Use it: the sink's data of that epoch is given up, or will be delivered by other means."""
 
 
+def failed_sinks_of(value: FailedSinks | str) -> FailedSinks:
+    """The choice a caller made, also by its text. Anything else is `InvalidInputError`: it must not pass for either."""
+    try:
+        return FailedSinks(value)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"failed_sinks is {value!r}",
+            expected=[choice.value for choice in FailedSinks],
+            found=value,
+            next_step="Give FailedSinks.SKIP or FailedSinks.ACCEPT.",
+        ) from error
+
+
 def names_damage(reason: str) -> bool:
     """Whether a checkpoint was passed over because it is damaged, by the reason a report gives."""
     return not reason.startswith((UNDELIVERED_REASON, ABANDONED_REASON))
 
 
-def check_choice(failed_sinks: object, pipeline_hash: int | None) -> None:
-    """Raises `InvalidInputError` for what does not say how to choose: a word in place of a `FailedSinks`, no u64."""
-    if not isinstance(failed_sinks, FailedSinks):
-        raise InvalidInputError(
-            f"{failed_sinks!r} does not say what to do with failed sinks",
-            expected=[f"FailedSinks.{choice.name}" for choice in FailedSinks],
-            found=failed_sinks,
-        )
+def check_hash(pipeline_hash: int | None) -> None:
+    """Raises `InvalidInputError` for what cannot be the hash of a pipeline."""
     if pipeline_hash is not None:
         check_u64("pipeline_hash", pipeline_hash)

@@ -22,12 +22,20 @@ from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.rows import SaveContext
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
 from laminar_delta.catalog.tables import MANIFESTS
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, SessionStateError
+from laminar_delta.errors import (
+    CommitUnknownError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    LaminarDeltaError,
+    SessionStateError,
+)
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
+    from laminar_delta.catalog.reading import Row
     from laminar_delta.catalog.rows import Lineage
     from laminar_delta.engine.answer import Commit
     from laminar_delta.engine.base import Engine
@@ -46,7 +54,11 @@ class Committer:
         self._engine = engine
         self._vnode_count = vnode_count
         self._aborted: set[str] = set()
-        self._interrupted: set[str] = set()
+        # Of checkpoints that another attempt became: never committed, and asked again they get the same answer.
+        self._surplus: set[str] = set()
+        # Without an answer to their commit; and those among them that are given up if it turns out not to have happened.
+        self._unsettled: set[str] = set()
+        self._given_up: dict[str, Attempt] = {}
         # Held from the look at what is there to the commit; reentrant, because a group commit holds several at once.
         self._turn = threading.RLock()
         self._ordinal = 0
@@ -83,24 +95,32 @@ class Committer:
     def aborted(self) -> frozenset[str]:
         """The attempts given up: what they staged can be removed."""
         with self._turn:
-            return frozenset(self._aborted)
+            return frozenset(self._aborted | self._surplus)
 
     def abort(self, attempt: Attempt) -> None:
         """Gives up an attempt for good: this committer, the only one who could, will not commit it any more.
 
-        Not one whose commit was interrupted: it may have landed, or still land.
+        One whose commit has no answer may have landed, or still land: it is given up once that is settled, if it has not.
         """
         with self._turn:
-            if attempt.attempt_id not in self._interrupted:
+            if attempt.attempt_id in self._unsettled:
+                self._given_up[attempt.attempt_id] = attempt
+            else:
                 self._aborted.add(attempt.attempt_id)
 
     def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
         """The checkpoint of that id, if there is one. Raises `ConflictError` when it was removed."""
+        row = self._stored_row(checkpoint_id)
+        return None if row is None else self._manifest(row)
+
+    def _stored_row(self, checkpoint_id: int) -> Row | None:
         if self.is_new(checkpoint_id):
             return None
         # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
-        row = find_row(self.reading, self.held.pipeline, checkpoint_id)
-        return None if row is None else healed(self.reading, row, lambda reading: load_manifest(reading, row))
+        return find_row(self.reading, self.held.pipeline, checkpoint_id)
+
+    def _manifest(self, row: Row) -> CheckpointManifest:
+        return healed(self.reading, row, lambda reading: load_manifest(reading, row))
 
     def commit(
         self,
@@ -199,9 +219,12 @@ class Committer:
             )
         # Looked for again within the turn: another thread may have saved this id while this one staged.
         manifest = staged.manifest
-        stored = self.stored(manifest.checkpoint_id)
-        if stored is not None:
-            return self.same_again(manifest, stored)
+        row = self._stored_row(manifest.checkpoint_id)
+        if row is not None:
+            same = self.same_again(manifest, self._manifest(row))
+            if row["attempt_id"] != attempt.attempt_id:
+                self._surplus.add(attempt.attempt_id)
+            return same
         self._ordinal += 1
         context = SaveContext(
             pipeline=self.held.pipeline,
@@ -209,13 +232,13 @@ class Committer:
             generation=self.held.number,
             ordinal=self._ordinal,
             external_id=external_id,
-            vnode_count=self._vnode_count,
+            # State that is used again is divided as it was, whatever this writer divides its own into.
+            vnode_count=self._vnode_count if lineage is None else lineage.vnode_count,
             lineage=lineage,
             state_needs=staged.needs,
             children=(*children_of(staged.parts), *(lineage.children if lineage is not None else ())),
         )
-        row = sealed([(manifest, context)])
-        return Birth(attempt=attempt, row=row, fence=self.held.fence(self._ordinal))
+        return Birth(attempt=attempt, row=sealed([(manifest, context)]), fence=self.held.fence(self._ordinal))
 
     @contextmanager
     def outcome_noted(self, attempts: Sequence[Attempt]) -> Iterator[None]:
@@ -231,19 +254,16 @@ class Committer:
         except Exception:
             raise
         except BaseException:
-            self.interrupted(attempts)
+            # An interrupt between a commit and its answer.
+            self.doubt(attempts)
             raise
 
     def doubt(self, attempts: Sequence[Attempt]) -> None:
         """Their ids may be taken now: the next save looks, once nothing can come any more."""
         self._in_doubt = True
         for attempt in attempts:
+            self._unsettled.add(attempt.attempt_id)
             self._numbers.note(attempt.checkpoint_id, certain=False)
-
-    def interrupted(self, attempts: Sequence[Attempt]) -> None:
-        """The same after an interrupt between a commit and its answer: they are not given up before it is settled."""
-        self._interrupted.update(attempt.attempt_id for attempt in attempts)
-        self.doubt(attempts)
 
     def born(self, birth: Birth, made: Commit) -> Saved:
         """The answer, after the commit."""
@@ -290,6 +310,17 @@ class Committer:
             if self._engine.raise_fence(MANIFESTS.name, self.held.fence(self._ordinal), metadata=metadata) is None:
                 self.check_held()
             self._in_doubt = False
+            self._unsettled.clear()
+            self._aborted.update(number for number, attempt in self._given_up.items() if self._never_landed(attempt))
+            self._given_up.clear()
+
+    def _never_landed(self, attempt: Attempt) -> bool:
+        try:
+            row = find_row(self.reading, self.held.pipeline, attempt.checkpoint_id)
+        except LaminarDeltaError:
+            # It stays until a successor takes over: what is unknown is not removed.
+            return False
+        return row is None or row["attempt_id"] != attempt.attempt_id
 
     def same_again(self, manifest: CheckpointManifest, stored: CheckpointManifest) -> Saved:
         """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
@@ -326,11 +357,9 @@ def _check_own(attempt: Attempt, pipeline: str, checkpoint_id: int) -> None:
 
 @contextmanager
 def given_up_on_failure(attempts: Sequence[tuple[Committer, Attempt]]) -> Iterator[None]:
-    """Within: staging and the commit. When it fails the attempts are given up, unless they may yet turn out committed."""
+    """Within: staging and the commit. When it fails the attempts are given up, unless they turn out committed."""
     try:
         yield
-    except CommitUnknownError:
-        raise
     except BaseException:
         for committer, attempt in attempts:
             committer.abort(attempt)

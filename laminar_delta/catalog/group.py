@@ -164,11 +164,12 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
         except CommitUnknownError as error:
             for member in going:
                 member.answer = _told(member, error)
+                member.save.writer.abort(member.attempt)
         except Exception:
             raise
         except BaseException:
             for member in going:
-                member.save.writer.committer.interrupted([member.attempt])
+                member.save.writer.committer.doubt([member.attempt])
             raise
         else:
             for member in going:

@@ -159,7 +159,8 @@ def maintain(
             tell(f"deleting unused files: table {spec.name}")
             # Rounded up: what is to stay for 90 minutes is not deleted after 60.
             hours = None if policy.vacuum_after is None else ceil(policy.vacuum_after / dt.timedelta(hours=1))
-            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run)
+            said = {"operation": "vacuum", "owner": owner}
+            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run, metadata=said)
             if files:
                 report.vacuumed[spec.name] = len(files)
     if not dry_run:
@@ -255,7 +256,7 @@ def _check_copies(engine: Engine) -> None:
                     f"VACUUM would one day take the only good copy of checkpoint {number} of pipeline {pipeline!r}: {problem}",
                     expected="whole as it is now",
                     found=problem,
-                    next_step="Derive a checkpoint from it or unpin it, then run maintenance again; or leave out VACUUM.",
+                    next_step="Derive a checkpoint from it, unpin it, and run maintenance again; or leave out VACUUM.",
                 )
 
 

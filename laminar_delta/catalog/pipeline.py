@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
-from laminar_delta.catalog.choosing import FailedSinks, check_choice
+from laminar_delta.catalog.choosing import FailedSinks, check_hash
 from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.said import check_moment, check_reason, check_said
 from laminar_delta.catalog.standing import PINNED, RELEASED, RETIRED, Standing, standing
@@ -47,8 +47,14 @@ class Pipeline(Displayed):
     reading: Reading
 
     def list(self) -> list[CheckpointHead]:
-        """All visible checkpoints, ascending by id."""
-        return heads(self.reading, self.name)
+        """All visible checkpoints, ascending by id.
+
+        Raises:
+            CorruptionError: Somebody took out the rows of all of them, and no earlier version of the table has them.
+        """
+        from laminar_delta.catalog.listing import listed
+
+        return listed(self.reading, self.name)
 
     def standing(self) -> Standing:
         """What was decided on its checkpoints: which are pinned, retired, abandoned."""
@@ -59,7 +65,7 @@ class Pipeline(Displayed):
         found = self.list()
         if not found:
             return None
-        return load_manifest(self.reading, manifest_row(self.reading, self.name, found[-1].checkpoint_id))
+        return load_manifest(self.reading, self._committed(found[-1].checkpoint_id))
 
     def at(self, moment: dt.datetime) -> CheckpointManifest | None:
         """The manifest of the newest visible checkpoint that was saved by then, by its own time; None before the first."""
@@ -130,7 +136,10 @@ class Pipeline(Displayed):
         return find_orphans(self.reading.engine, self.name)
 
     def get(self, checkpoint_id: int) -> CheckpointManifest:
-        """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`."""
+        """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`.
+
+        A row that was deleted or overwritten since is read as it was committed: what `recover` chooses is found.
+        """
         return load_manifest(self.reading, self._visible(checkpoint_id))
 
     def _visible(self, checkpoint_id: int) -> Row:
@@ -141,7 +150,12 @@ class Pipeline(Displayed):
                 expected=checkpoint_id,
                 next_step="Restore it, as long as maintenance has not removed its rows.",
             )
-        return manifest_row(self.reading, self.name, checkpoint_id)
+        return self._committed(checkpoint_id)
+
+    def _committed(self, checkpoint_id: int) -> Row:
+        from laminar_delta.catalog.healing import committed_row
+
+        return committed_row(self.reading, self.name, checkpoint_id)
 
     def state(self, checkpoint_id: int, *, heal: bool = True) -> CheckpointState:
         """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint.
@@ -198,18 +212,19 @@ class Pipeline(Displayed):
             dry_run: Only look.
             owner: Who, for the record.
         """
-        from laminar_delta.catalog.recovery import Walk, store
+        from laminar_delta.catalog.recording import store
+        from laminar_delta.catalog.recovery import Walk
 
-        check_choice(failed_sinks, pipeline_hash)
+        check_hash(pipeline_hash)
         report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
         return (
-            report if dry_run or self.reading.versions else store(self.reading.engine, report, owner or default_owner())
+            report if dry_run or self.reading.is_past else store(self.reading.engine, report, owner or default_owner())
         )
 
     def prune(self, policy: RetentionPolicy, *, dry_run: bool = False, owner: str | None = None) -> RetentionPlan:
         """Retires what a policy does not keep: gone for readers at once, to be restored until removed for good."""
+        from laminar_delta.catalog.deliveries import newest_delivered
         from laminar_delta.catalog.needs import restore_needed, used_elsewhere
-        from laminar_delta.catalog.recovery import newest_delivered
         from laminar_delta.catalog.retention import RetentionPlan, plan
 
         made = RetentionPlan(retire=(), keep=())
@@ -218,7 +233,8 @@ class Pipeline(Displayed):
             nonlocal made
             resumable = newest_delivered(self.reading, self.name, seen)
             used = used_elsewhere(self.reading, self.name)
-            made = plan(self.list(), seen, policy, now_ms=now_ms(), resumable=resumable, used=used)
+            # What only earlier versions have is not decided on.
+            made = plan(heads(self.reading, self.name), seen, policy, now_ms=now_ms(), resumable=resumable, used=used)
             return [Decision(checkpoint_id=number, word=RETIRED, reason="pruned") for number in made.retire]
 
         if dry_run:
@@ -294,7 +310,7 @@ class Pipeline(Displayed):
         decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
 
     def _check_writable(self) -> None:
-        if self.reading.versions:
+        if self.reading.is_past:
             raise SessionStateError("a catalog as it was cannot be written", next_step="Use the catalog as it is.")
 
 

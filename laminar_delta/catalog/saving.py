@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,11 +19,11 @@ from laminar_delta.catalog.accepting import (
 )
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
-from laminar_delta.catalog.choosing import FailedSinks, check_choice
+from laminar_delta.catalog.choosing import FailedSinks, check_hash
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
-from laminar_delta.catalog.recovery import resume
+from laminar_delta.catalog.recovery import resume, to_store_upon
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
@@ -270,7 +270,7 @@ class SavingWriter:
         *,
         failed_sinks: FailedSinks = FailedSinks.SKIP,
         pipeline_hash: int | None = None,
-        check: Callable[[RecoveryReport], None] | None = None,
+        start_over: bool = False,
     ) -> RecoveryReport:
         """Chooses the checkpoint to resume from, behind the fence: what is read here is all there will ever be.
 
@@ -279,12 +279,17 @@ class SavingWriter:
         Args:
             failed_sinks: Whether a checkpoint with a failed sink may be used.
             pipeline_hash: What the pipeline is now; a difference is reported.
-            check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
+            start_over: Begin anew when there are checkpoints and none can be used; otherwise that is `CorruptionError`.
+
+        Raises:
+            CorruptionError: There are checkpoints and none can be used. Nothing was given up.
         """
         self.settle()
-        check_choice(failed_sinks, pipeline_hash)
-        report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
-        self.basis.of(report.chosen_id)
+        check_hash(pipeline_hash)
+        report = resume(
+            self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
+        )
+        self.basis.of(to_store_upon(report))
         return report
 
     def sink_committed(self, checkpoint_id: int, sink: str) -> None:

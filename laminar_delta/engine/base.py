@@ -208,7 +208,14 @@ class Engine(Asking):
         """Removes log entries older than `delta.logRetentionDuration` that a log checkpoint covers."""
 
     @abstractmethod
-    def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
+    def vacuum(
+        self,
+        table: str,
+        *,
+        older_than_hours: int | None = None,
+        dry_run: bool = True,
+        metadata: Metadata | None = None,
+    ) -> list[str]:
         """Removes data files no version within the retention uses; their names. None: `delta.deletedFileRetentionDuration`."""
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """Rows of `manifests` and `retention` that somebody took out, or whose file is gone, after their log entries were cleaned."""
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog import decision_rows, statuses
 from laminar_delta.catalog.attempt import stage_offsets
-from laminar_delta.catalog.committed import committed_attempts
+from laminar_delta.catalog.committed_attempts import committed_attempts
 from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.maintenance import MaintenancePolicy
@@ -18,6 +19,7 @@ from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.standing import RETIRED
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
 from laminar_delta.catalog.validation import HISTORY_GONE
+from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.local.log import entry_path
 from laminar_delta.engine.memory import MemoryEngine
@@ -294,7 +296,8 @@ def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
     assert report.chosen_id == (None if which == "last-of-a-batch" else 1)
     assert any("taken out of retention" in note for note in report.notes)
     count = len(_ordinals(catalog)) + {"all": 4, "first": 1, "last-of-a-batch": 1}[which]
-    assert catalog.writer("orders").recover().chosen_id == report.chosen_id
+    # With all of them retired there is nothing to go on from.
+    assert catalog.writer("orders").recover(start_over=True).chosen_id == report.chosen_id
     assert _ordinals(catalog) == list(range(1, count + 2))
     assert not any("taken out" in note for note in orders.recover(dry_run=True).notes)
 
@@ -423,3 +426,73 @@ def test_a_damaged_log_entry_that_is_not_needed_any_more_hides_no_checkpoint_and
     entry.write_bytes(whole)
     assert sorted(head.checkpoint_id for head in orders.list()) == [1, 3, 4, 5]
     assert [healed.checkpoint_id for healed in orders.recover(dry_run=True).healed] == [2]
+
+
+@pytest.mark.parametrize("use", ["delta", "fork", "fork of a delta"])
+def test_what_a_checkpoint_refers_to_is_nobodys_orphan_though_its_row_and_the_log_are_gone(
+    catalog: ld.Catalog, use: str
+) -> None:
+    base = bytes(range(256)) * 2000
+    with catalog.writer("orders") as writer:
+        for first in (b"1", b"2"):
+            with writer.checkpoint() as cp:
+                cp.source("kafka", {"0": str(cp.id)})
+                cp.state("sums", first + base[1:], inline=False)
+        # One whose row stays, and that needs neither.
+        with writer.checkpoint() as cp:
+            cp.source("kafka", {"0": str(cp.id)})
+        if use == "delta":
+            kept, lost = catalog.pipeline("orders"), [1]
+        else:
+            with catalog.writer("copy") as copy:
+                copy.fork("orders", 1 if use == "fork" else 2, reason="elsewhere")
+            kept, lost = catalog.pipeline("copy"), [1, 2]
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").is_in(lost))
+    # So long ago that the log does not tell of the delete either.
+    catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    newest = max(head.checkpoint_id for head in kept.list() if head.checkpoint_id < 3)
+    assert kept.validate(newest).valid
+    catalog.writer("orders")
+    orders = catalog.pipeline("orders")
+    orders.remove_orphans()
+    assert kept.validate(newest).valid
+    assert kept.state(newest, heal=False).read("sums")[1:] == base[1:]
+
+
+def test_a_parent_is_nobodys_orphan_though_its_row_and_the_log_are_gone(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer:
+        _save_through(writer, 1, parent=None)
+        _save_through(writer, 2, parent=1)
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(1))
+    catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
+    _clean_logs(catalog)
+    catalog.writer("orders")
+    assert catalog.pipeline("orders").remove_orphans() == ()
+    assert catalog.engine.read(SOURCE_OFFSETS.name, where=OF_ORDERS).num_rows == 2
+
+
+def _save_through(writer: Writer, number: int, *, parent: int | None) -> None:
+    began = writer.checkpoint(checkpoint_id=number)
+    began.source("kafka", {"0": str(number)})
+    writer.save(replace(began.manifest(), parent_id=parent, is_incremental=parent is not None))
+
+
+def test_an_attempt_that_was_passed_over_beside_damage_is_an_orphan_all_the_same(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    writer = catalog.writer("orders")
+    with pytest.raises(ZeroDivisionError), writer.attempting(3) as attempt:
+        began = writer.checkpoint(checkpoint_id=3)
+        began.source("kafka", {"0": "300"})
+        stage_offsets(catalog.engine, attempt, began.manifest())
+        raise ZeroDivisionError
+    with writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "400"})
+        cp.sink("warehouse")
+    catalog.engine.optimize(MANIFESTS.name)
+    with data_files(catalog.engine, MANIFESTS.name)[-1].missing():
+        # Whether it has a row cannot be told: it may be in the file.
+        report = writer.recover()
+    assert (report.chosen_id, [skipped.checkpoint_id for skipped in report.skipped]) == (2, [4, 3])
+    catalog.writer("orders")
+    assert [orphan.checkpoint_id for orphan in catalog.pipeline("orders").remove_orphans()] == [3]

@@ -35,6 +35,10 @@ class PipelineModel:
     def visible(self) -> list[int]:
         return sorted(n for n, found in self.checkpoints.items() if n not in self.retired and not found.row_gone)
 
+    def listed(self) -> list[int]:
+        """What readers are shown: with all rows gone, what earlier versions have."""
+        return self.visible() or sorted(number for number in self.checkpoints if number not in self.retired)
+
     def walk(self, *, accept_failed: bool = False) -> tuple[int | None, list[tuple[int, str]]]:
         """What recovery chooses, and what it passes over before that with the first word of the reason."""
         skipped: list[tuple[int, str]] = []
@@ -81,6 +85,9 @@ class PipelineModel:
             writer.turn += 1
             self.fence = (writer.generation, writer.turn)
             writer.in_doubt = False
+            # What has not landed by now never will.
+            writer.given_up += [staged for staged in writer.unsettled if staged in self.staged]
+            writer.unsettled.clear()
         return True
 
     def save(self, writer: WriterModel, number: int, content: Content, stored: Stored = NOWHERE) -> str:
@@ -118,17 +125,17 @@ class PipelineModel:
         sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
         content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
         staged = self.stage(writer, own, content)
-        self.staged[-1] = replace(
-            staged, derived=True, over=max(self.visible(), default=None), epoch=self._next_epoch()
-        )
+        self.staged[-1] = replace(staged, derived=True, over=max(self.listed(), default=None), epoch=self._next_epoch())
         return self._commit(writer, self.staged[-1], stored)
 
-    def undo(self, writer: WriterModel, stored: Stored = NOWHERE) -> str:
-        visible = self.visible()
+    def undo(self, writer: WriterModel, stored: Stored = NOWHERE, *, accept_undelivered: bool = False) -> str:
+        visible = self.listed()
         if not visible:
             return "not found"
         over = self.checkpoints[visible[-1]].over
-        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True, stored=stored)
+        if over is None:
+            return "conflict"
+        return self.derive(writer, self, over, accept_undelivered=accept_undelivered, stored=stored)
 
     def _next_epoch(self) -> int:
         gone = [number for number, found in self.checkpoints.items() if found.row_gone]
@@ -161,6 +168,7 @@ class PipelineModel:
 
     def doubt(self, writer: WriterModel, staged: Staged) -> None:
         writer.in_doubt = True
+        writer.unsettled.append(staged)
         self._know(writer, staged.number)
 
     def land(self, staged: Staged, stored: Stored = NOWHERE) -> bool:
@@ -184,6 +192,12 @@ class PipelineModel:
     def set_status(self, writer: WriterModel, number: int, sink: str, status: Status) -> None:
         writer.status_turn += 1
         self.checkpoints[number].changes.append((writer.generation, writer.status_turn, sink, status))
+
+    def may_begin(self, *, accept_failed: bool = False) -> bool:
+        """Whether going on from nothing is all right; nothing here is damaged beyond healing."""
+        kept = [found for number, found in self.checkpoints.items() if number not in self.removed | self.abandoned]
+        chosen, _ = self.walk(accept_failed=accept_failed)
+        return chosen is not None or not any(found.delivered for found in kept)
 
     def recover(self, *, accept_failed: bool = False) -> None:
         """What a recovery by the writer leaves behind."""

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.names import check_name
 from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, checksum
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
 from laminar_delta.model.ids import check_ordering_number, check_u64
-from laminar_delta.model.mismatch import Mismatch
-from laminar_delta.model.rules import take_text
 from laminar_delta.model.source_checkpoint import MAX_POSITION_BYTES, SourceCheckpoint
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Buffer:
 
     def stage(self, name: str, sequence: int, position: bytes | None) -> None:
         """The position a source will have."""
-        self.sources[check_name("source", name)] = _checkpoint(name, sequence, position)
+        self.sources[check_name("a source", name)] = _checkpoint(name, sequence, position)
         self.kept.discard(name)
 
     def advance(self, base: Positions, name: str, sequence: int) -> None:
@@ -76,7 +75,7 @@ class Buffer:
         """The result sequence a query will have; it only ever rises, until a clear."""
         check_ordering_number("result sequence", sequence)
         _check_rises(query, sequence, self.result(base, query))
-        self.results[check_name("query", query)] = sequence
+        self.results[check_name("a query", query)] = sequence
 
     def stage_config_hash(self, config_hash: int) -> None:
         """The hash of the configuration from now on."""
@@ -177,17 +176,6 @@ def _check_stands(name: str, found: SourceCheckpoint | None, sequence: int) -> N
             found=standing,
             next_step="Process what is missing in between first.",
         )
-
-
-def check_name(what: str, name: str) -> str:
-    """Refuses a name that no row could have."""
-    try:
-        text = take_text(name)
-    except Mismatch as mismatch:
-        raise mismatch.as_input_error(f"name of a {what}") from None
-    if not text:
-        raise InvalidInputError(f"a {what} has no name", expected="at least one character", found="")
-    return text
 
 
 def _checkpoint(name: str, sequence: int, position: bytes | None) -> SourceCheckpoint:

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.state.applying import AppliedDelta
+from laminar_delta.catalog.state.given import given_key, given_source
 from laminar_delta.errors import InvalidInputError, SessionStateError
-from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.manifest import (
     MANIFEST_VERSION,
     CheckpointManifest,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.saving import SavingWriter
     from laminar_delta.catalog.staged import Saved
     from laminar_delta.catalog.state.progress import TellProgress
-    from laminar_delta.catalog.state.staging import Frame
+    from laminar_delta.catalog.state.staging import Frame, Key
     from laminar_delta.codec import StateSource
 
 
@@ -41,7 +41,7 @@ class CheckpointBuilder:
         self._tables: dict[str, ConnectorCheckpoint] = {}
         self._watermarks: dict[str, int] = {}
         self._sinks: dict[str, int] = {}
-        self._state: dict[tuple[str, int], StateSource | AppliedDelta] = {}
+        self._state: dict[Key, StateSource | AppliedDelta] = {}
         self._not_inline: set[str] = set()
         self._frames: list[Frame] = []
         self._inflight: dict[str, tuple[InFlightRecord, ...]] = {}
@@ -94,18 +94,19 @@ class CheckpointBuilder:
             inline: Let small state travel in the manifest row, which costs no commit. Application deltas can only be put
                 upon state that does not.
         """
-        self._take(operator, partition, data)
+        key = self._take(operator, partition, data)
         if not inline:
-            self._not_inline.add(operator)
+            self._not_inline.add(key[0])
 
-    def _take(self, operator: str, partition: int, data: StateSource | AppliedDelta) -> None:
+    def _take(self, operator: str, partition: int, data: StateSource | AppliedDelta) -> Key:
         self._check_open()
-        key = operator, check_ordering_number("partition", partition)
+        key = given_key(operator, partition)
         if key in self._state:
             raise InvalidInputError(
-                f"partition {partition} of operator {operator!r} has its state already", expected="once", found="twice"
+                f"partition {key[1]} of operator {key[0]!r} has its state already", expected="once", found="twice"
             )
-        self._state[key] = data
+        self._state[key] = given_source(data)
+        return key
 
     def state_frame(self, frame: Frame) -> None:
         """State of many operator partitions as a frame on Spark: executors cut, hash, compress and write it.

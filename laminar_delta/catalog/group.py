@@ -18,6 +18,7 @@ from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.rows import check_numbers
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
 from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, LaminarDeltaError
@@ -97,7 +98,7 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
     for save in saves:
         # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
         check_numbers(save.manifest)
-        stored_states(save.manifest, save.state or {})
+        stored_states(save.manifest, given_states(save.state))
 
 
 def _alone(save: Save) -> Saved | LaminarDeltaError:
@@ -111,7 +112,7 @@ def _alone(save: Save) -> Saved | LaminarDeltaError:
 def _begin(save: Save) -> _Member:
     writer = save.writer
     attempt = writer.committer.begin(save.manifest.checkpoint_id)
-    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, save.state or {}))
+    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, given_states(save.state)))
     try:
         writer.settle()
         stored = writer.committer.stored(save.manifest.checkpoint_id)

@@ -21,6 +21,7 @@ from laminar_delta.catalog.recovery import resume
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
@@ -124,14 +125,16 @@ class SavingWriter:
         Raises:
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
+            InvalidInputError: State is not by operator and partition, or is no bytes. Nothing was begun.
         """
+        states = given_states(state)
         self.settle()
         stored = self.committer.stored(manifest.checkpoint_id)
         if stored is not None and not frames:
-            said = with_state(manifest, Measured.of(stored_states(manifest, state))) if state else manifest
+            said = with_state(manifest, Measured.of(stored_states(manifest, states))) if states else manifest
             return self.committer.same_again(said, stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
-            staged = self.stage(attempt, manifest, state, frames=frames, tell=tell)
+            staged = self.stage(attempt, manifest, states, frames=frames, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
 
     def stage(
@@ -144,9 +147,10 @@ class SavingWriter:
         tell: TellProgress | None = None,
     ) -> Staged:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
-        if not state and not frames:
+        given = given_states(state)
+        if not given and not frames:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
-        states = stored_states(manifest, state or {})
+        states = stored_states(manifest, given)
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)

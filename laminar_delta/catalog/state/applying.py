@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from laminar_delta.catalog.names import check_name
 from laminar_delta.codec import StateSource
 from laminar_delta.errors import InvalidInputError, NotFoundError
 
@@ -27,6 +28,10 @@ class AppliedDelta:
     data: StateSource
     apply: str
     """The name of the function that applies it."""
+
+    def __post_init__(self) -> None:
+        # It goes into a hash as text: see `given`.
+        object.__setattr__(self, "apply", check_name("an apply function", self.apply))
 
 
 def register_apply(name: str, function: ApplyFunction) -> None:

@@ -16,6 +16,7 @@ from laminar_delta.catalog.healing import as_saved
 from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.state.applying import apply_delta
 from laminar_delta.catalog.state.chunks import checksum_over
+from laminar_delta.catalog.state.given import wanted_key
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
 from laminar_delta.catalog.state.progress import TellProgress, told
 from laminar_delta.catalog.state.streaming import PieceFile, stream
@@ -74,6 +75,7 @@ class CheckpointState:
         self, operator: str, partition: int = 0, *, tell: TellProgress | None = None
     ) -> Iterator[bytes | memoryview]:
         """The state of one operator partition in pieces, in order; `tell` is told how far it is, and may cancel by raising."""
+        operator, partition = wanted_key(operator, partition)
         inline = self.inline().get(operator)
         if inline is not None and partition == 0:
             return iter((inline,))

@@ -15,6 +15,7 @@ from laminar_delta.catalog.attempt import Attempt, Part
 from laminar_delta.catalog.state.appending import StateAppender
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
+from laminar_delta.catalog.state.given import Key
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from laminar_delta.codec import Block, StateSource
     from laminar_delta.engine.base import Engine
 
-Key = tuple[str, int]
-"""Operator and partition."""
 States = Mapping[Key, "StateSource | AppliedDelta"]
 Layouts = Mapping[Key, Layout]
 Frame: TypeAlias = Any

@@ -17,7 +17,6 @@ from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_
 from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.rows import check_numbers
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
-from laminar_delta.catalog.state.chunks import Measured
 from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
@@ -117,8 +116,7 @@ def _begin(save: Save) -> _Member:
         writer.settle()
         stored = writer.committer.stored(save.manifest.checkpoint_id)
         if stored is not None:
-            said = with_state(save.manifest, Measured.of(member.states)) if member.states else save.manifest
-            member.answer = writer.committer.same_again(said, stored)
+            member.answer = writer.same_again(save.manifest, member.states, stored)
     except LaminarDeltaError as error:
         # Whatever keeps one from beginning does not keep the others: a closed writer, a damaged checkpoint of its own.
         member.answer = error

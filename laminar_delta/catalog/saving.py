@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.catalog.same import Stored
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
@@ -56,7 +57,7 @@ class SavingWriter:
     ) -> None:
         self.engine = engine
         self.held = held
-        self.committer = Committer(engine, held, vnode_count=vnode_count)
+        self.committer = Committer(engine, held, vnode_count=vnode_count, doubted=lambda: self.basis.doubted())
         self.state_policy = state_policy
         self.basis = Basis(self.committer.reading, held.pipeline)
         self._statuses = threading.Lock()
@@ -131,11 +132,20 @@ class SavingWriter:
         self.settle()
         stored = self.committer.stored(manifest.checkpoint_id)
         if stored is not None and not frames:
-            said = with_state(manifest, Measured.of(stored_states(manifest, states))) if states else manifest
-            return self.committer.same_again(said, stored)
+            return self.same_again(manifest, stored_states(manifest, states), stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
             staged = self.stage(attempt, manifest, states, frames=frames, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
+
+    def same_again(self, manifest: CheckpointManifest, states: States, stored: Stored) -> Saved:
+        """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
+        measured = Measured.of(states) if states else None
+        said = manifest if measured is None else with_state(manifest, measured)
+        saved = self.committer.same_again(said, stored, measured)
+        if saved.checkpoint_id == self.committer.highest_id:
+            # Nothing came after it: what became of it is known now, and its state is the one before the next.
+            self.basis.found(saved.checkpoint_id)
+        return saved
 
     def stage(
         self,
@@ -166,7 +176,9 @@ class SavingWriter:
         return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
 
     def _stage_state(self, attempt: Attempt, states: States, tell: TellProgress | None) -> StagedState:
-        return stage_state(self.engine, attempt, states, policy=self.state_policy, upon=self.layouts(), tell=tell)
+        return stage_state(
+            self.engine, attempt, states, policy=self.state_policy, upon=self.basis.layouts(states), tell=tell
+        )
 
     def _stage_frame(self, attempt: Attempt, frame: Frame, tell: TellProgress | None) -> StagedState:
         # By name: the core does not know Spark.
@@ -232,6 +244,10 @@ class SavingWriter:
             except ConflictError:
                 # Upon what is removed nothing can be stored: the next state is stored whole.
                 self.basis.of(None)
+                raise
+            except BaseException:
+                # It is committed, and the caller is told otherwise: nobody knows what comes next stands upon.
+                self.basis.doubted()
                 raise
         if staged.state is not None:
             self.basis.are(staged.state.layouts)

@@ -27,9 +27,9 @@ from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.attempt import Attempt
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.catalog.state.policy import StatePolicy
-    from laminar_delta.catalog.state.staging import Key
 
 SEQUENCE = "sequence"
 """The column that numbers the pieces of states that come in several rows."""

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from laminar_delta.catalog.attempt import Attempt
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.policy import StatePolicy
-    from laminar_delta.catalog.state.staging import Key, Layouts
+    from laminar_delta.catalog.state.staging import Layouts
     from laminar_delta.engine.base import Engine
 
 _WHOLE_NUMBERS = ("int", "bigint", "smallint", "tinyint")

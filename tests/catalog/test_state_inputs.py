@@ -1,4 +1,4 @@
-"""Whose state it is and what it comes from, however it is said: stored as rows can hold it, or refused before anything is begun."""
+"""Whose state it is and what it comes from: stored as rows can hold it, or refused before anything is begun."""
 
 import enum
 import io

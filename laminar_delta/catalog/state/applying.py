@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from laminar_delta.catalog.names import check_name
 from laminar_delta.codec import StateSource
@@ -28,6 +28,8 @@ class AppliedDelta:
     data: StateSource
     apply: str
     """The name of the function that applies it."""
+    given_at: int | None = field(default=None, repr=False, compare=False)
+    """The turn of the writer's `Basis` when it was given: it says what changed since the state of then, and of no other."""
 
     def __post_init__(self) -> None:
         # It goes into a hash as text: see `given`.

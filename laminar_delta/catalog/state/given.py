@@ -66,6 +66,16 @@ def given_source(source: Any) -> Any:
     return source
 
 
+def is_bytes(source: Any) -> bool:
+    """Whether a state is there as a whole, and can be read again. Files and pieces are at their end then."""
+    data: Any = source.data if isinstance(source, AppliedDelta) else source
+    try:
+        memoryview(data)
+    except TypeError:
+        return False
+    return True
+
+
 def _no_states(found: object) -> InvalidInputError:
     kind = f"a {type(found).__name__}"
     return InvalidInputError(

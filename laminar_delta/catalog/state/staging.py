@@ -22,7 +22,7 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter, block_name, flat_view
-from laminar_delta.errors import InvalidInputError
+from laminar_delta.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
@@ -131,7 +131,7 @@ def _reached(engine: Engine, own: Sequence[Part], layouts: Layouts) -> list[Part
 def _measure(layouts: Layouts) -> Measured:
     measured = Measured()
     for (operator, partition), layout in layouts.items():
-        measured.add(operator, partition, checksum=layout.checksum, length=layout.length)
+        measured.add(operator, partition, checksum=layout.checksum, length=layout.length, apply=layout.apply)
     return measured
 
 
@@ -152,7 +152,7 @@ class Cutting:
         self._partition = partition
         self._policy = policy
         self._applied = source if isinstance(source, AppliedDelta) else None
-        self._origins = () if self._applied is None else _origins(upon, operator, partition, policy)
+        self._origins = () if self._applied is None else _origins(upon, attempt, (operator, partition), policy)
         self._beneath = () if self._applied is None or upon is None else (*upon.beneath, *upon.stores)
         self._source = source.data if isinstance(source, AppliedDelta) else source
         is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
@@ -234,14 +234,23 @@ class Cutting:
         return (*before, own)
 
 
-def _origins(upon: Layout | None, operator: str, partition: int, policy: StatePolicy) -> tuple[Origin, ...]:
+def _origins(upon: Layout | None, attempt: Attempt, key: Key, policy: StatePolicy) -> tuple[Origin, ...]:
     """What an application delta stands upon: the state before, and what that stands upon."""
+    operator, partition = key
     if upon is None or upon.origin is None:
         raise InvalidInputError(
             f"there is no state of operator {operator!r} partition {partition} to put a delta upon",
             expected="a checkpoint before, saved or recovered by this writer",
             found=None,
             next_step="Save the whole state first.",
+        )
+    if upon.origin.checkpoint_id >= attempt.checkpoint_id:
+        raise ConflictError(
+            f"checkpoint {upon.origin.checkpoint_id} was committed first: no delta of checkpoint {attempt.checkpoint_id} "
+            f"can be put upon its state of operator {operator!r} partition {partition}",
+            expected=f"a checkpoint below {attempt.checkpoint_id}",
+            found=upon.origin.checkpoint_id,
+            next_step="Save the whole state, under the next id.",
         )
     if len(upon.upon) >= policy.longest_chain:
         raise InvalidInputError(

@@ -32,6 +32,8 @@ class Buffer:
     """Sources of which only the sequence was staged: their position is the committed one."""
     expected: dict[str, int] = field(default_factory=dict)
     """Sequences at which sources must stand in what is committed."""
+    raised: dict[str, int] = field(default_factory=dict)
+    """Queries whose result sequence was staged as a row, and at what: the higher one counts, the committed or the staged."""
 
     @property
     def empty(self) -> bool:
@@ -46,6 +48,7 @@ class Buffer:
             results=dict(self.results),
             kept=set(self.kept),
             expected=dict(self.expected),
+            raised=dict(self.raised),
         )
 
     # -- staging ------------------------------------------------------------------------------------------------------
@@ -76,6 +79,15 @@ class Buffer:
         check_ordering_number("result sequence", sequence)
         _check_rises(query, sequence, self.result(base, query))
         self.results[check_name("a query", query)] = sequence
+        self.raised.pop(query, None)
+
+    def raise_result(self, base: Positions, query: str, sequence: int) -> None:
+        """The same for a sequence that came as a row, which has no order: the highest counts, whoever staged it."""
+        given = max(check_ordering_number("result sequence", sequence), self.raised.get(query, 0))
+        is_raised = query in self.raised or query not in self.results
+        self.stage_result(base, query, max(sequence, self.result(base, query) or 0))
+        if is_raised:
+            self.raised[query] = given
 
     def stage_config_hash(self, config_hash: int) -> None:
         """The hash of the configuration from now on."""
@@ -87,6 +99,7 @@ class Buffer:
         self.sources.clear()
         self.results.clear()
         self.kept.clear()
+        self.raised.clear()
         self.config_hash = None
 
     def lay_over(self, base: Positions) -> None:
@@ -94,7 +107,11 @@ class Buffer:
         for name, sequence in self.expected.items():
             _check_stands(name, base.sources.get(name), sequence)
         for query, sequence in self.results.items():
-            _check_rises(query, sequence, None if self.cleared else base.results.get(query))
+            there = None if self.cleared else base.results.get(query)
+            if query in self.raised:
+                self.results[query] = max(self.raised[query], there or 0)
+            else:
+                _check_rises(query, sequence, there)
         for name in self.kept:
             known = base.sources.get(name)
             self.sources[name] = replace(self.sources[name], position=None if known is None else known.position)
@@ -136,12 +153,13 @@ class Buffer:
             "generation": base.generation,
             "ordinal": base.ordinal + 1,
         }
-        rows = [{**common, **row} for row in (*self._changes(), *self._removals(base), head)]
+        rows = [{**common, **row} for row in (*self.changes(), *self._removals(base), head)]
         for row in rows:
             row["checksum"] = checksum(row)
         return pa.Table.from_pylist(rows, schema=SOURCE_CHECKPOINTS.schema)
 
-    def _changes(self) -> Iterator[Row]:
+    def changes(self) -> Iterator[Row]:
+        """What is written anew, without what is the same for all rows."""
         for name, found in self.sources.items():
             yield {"kind": SOURCE, "source": name, "sequence": found.sequence, "position": found.position}
         for query, sequence in self.results.items():

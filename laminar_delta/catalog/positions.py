@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col, source, target
 from laminar_delta.engine.request import Merge, WhenMatched
-from laminar_delta.errors import CorruptionError, FencedError, StorageError
+from laminar_delta.errors import CorruptionError, FencedError, InvalidInputError, StorageError
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def read_positions(reading: Reading, pipeline: str) -> Positions:
 
 def read_position(reading: Reading, pipeline: str, name: str) -> SourceCheckpoint | None:
     """The committed position of one source."""
+    name = check_text("source", name)
     where = col("pipeline").eq(pipeline) & col("kind").eq(SOURCE) & col("source").eq(name)
     rows = _rows(reading, where)
     return _checkpoint(rows[0]) if rows else None
@@ -108,8 +110,11 @@ def min_confirmed(
     Returns:
         None when nobody has confirmed anything.
     """
-    where = col("kind").eq(SOURCE) & col("source").eq(name)
+    where = col("kind").eq(SOURCE) & col("source").eq(check_text("source", name))
     if pipelines is not None:
+        if isinstance(pipelines, str):
+            raise InvalidInputError("who counts is given by several names", expected="a list of names", found="a text")
+        pipelines = [check_text("pipeline", one) for one in pipelines]
         where = col("pipeline").is_in(sorted(set(pipelines))) & where
     rows = _rows(reading, where)
     behind = min(rows, key=lambda row: (row["sequence"], row["pipeline"]), default=None)

@@ -17,7 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from laminar_delta.catalog.attempt import Part
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
-from laminar_delta.catalog.state.staging import StagedState, is_stored_upon, staged_state
+from laminar_delta.catalog.state.staging import StagedState, staged_state
+from laminar_delta.catalog.state.upon import is_stored_upon
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_SNAPSHOTS, PAYLOADS
 from laminar_delta.distributed.cutting import (
     CUT,

@@ -20,9 +20,10 @@ from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
+from laminar_delta.catalog.state.upon import is_worth_a_delta, origins
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
-from laminar_delta.codec import BlockCutter, block_name, flat_view
-from laminar_delta.errors import ConflictError, InvalidInputError
+from laminar_delta.codec import BlockCutter
+from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
@@ -152,10 +153,10 @@ class Cutting:
         self._partition = partition
         self._policy = policy
         self._applied = source if isinstance(source, AppliedDelta) else None
-        self._origins = () if self._applied is None else _origins(upon, attempt, (operator, partition), policy)
+        self._origins = () if self._applied is None else origins(upon, attempt, (operator, partition), policy)
         self._beneath = () if self._applied is None or upon is None else (*upon.beneath, *upon.stores)
         self._source = source.data if isinstance(source, AppliedDelta) else source
-        is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
+        is_worth_it = self._applied is None and upon is not None and is_worth_a_delta(upon, self._source, policy)
         self._upon = upon if is_worth_it else None
         is_delta = self._upon is not None or self._applied is not None
         self.table = OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name
@@ -232,53 +233,3 @@ class Cutting:
             raw_bytes=stored,
         )
         return (*before, own)
-
-
-def _origins(upon: Layout | None, attempt: Attempt, key: Key, policy: StatePolicy) -> tuple[Origin, ...]:
-    """What an application delta stands upon: the state before, and what that stands upon."""
-    operator, partition = key
-    if upon is None or upon.origin is None:
-        raise InvalidInputError(
-            f"there is no state of operator {operator!r} partition {partition} to put a delta upon",
-            expected="a checkpoint before, saved or recovered by this writer",
-            found=None,
-            next_step="Save the whole state first.",
-        )
-    if upon.origin.checkpoint_id >= attempt.checkpoint_id:
-        raise ConflictError(
-            f"checkpoint {upon.origin.checkpoint_id} was committed first: no delta of checkpoint {attempt.checkpoint_id} "
-            f"can be put upon its state of operator {operator!r} partition {partition}",
-            expected=f"a checkpoint below {attempt.checkpoint_id}",
-            found=upon.origin.checkpoint_id,
-            next_step="Save the whole state, under the next id.",
-        )
-    if len(upon.upon) >= policy.longest_chain:
-        raise InvalidInputError(
-            f"{len(upon.upon)} deltas stand upon the last full state of operator {operator!r} partition {partition}",
-            expected=f"at most {policy.longest_chain}",
-            found=len(upon.upon),
-            next_step="Save the whole state this time.",
-        )
-    return (*upon.upon, upon.origin)
-
-
-def is_stored_upon(upon: Layout, policy: StatePolicy) -> bool:
-    """Whether a state that comes in pieces is stored as a delta upon a layout: nobody can look at it beforehand."""
-    return upon.may_grow(policy) and upon.blocks > 0
-
-
-def _worth_it(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:
-    """Whether a delta upon a layout is to be stored. Looked at beforehand where that costs no more than hashing."""
-    if not is_stored_upon(upon, policy):
-        return False
-    if not isinstance(source, (bytes, bytearray, memoryview)):
-        return True
-    view = flat_view(source)
-    known = set(upon.names_from(0, upon.blocks))
-    size = policy.block_bytes
-    changed = sum(
-        len(block)
-        for block in (view[at : at + size] for at in range(0, len(view), size))
-        if block_name(block) not in known
-    )
-    return changed <= len(view) * policy.most_changed

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
 from laminar_delta.catalog.names import check_name
-from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, checksum
+from laminar_delta.catalog.position_rows import HEAD, RESULT, SOURCE, checksum, sum_over
+from laminar_delta.catalog.positions import Positions
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
 from laminar_delta.model.ids import check_ordering_number, check_u64
@@ -146,14 +147,22 @@ class Buffer:
         """The rows of the merge: what changes, what goes (without a sequence), and the head row that comes after `base`."""
         common: Row = dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
         common |= {"pipeline": base.pipeline, "session_id": session_id, "changed_at": now(), "changed_by": owner}
-        head = {
+        head: Row = {
             "kind": HEAD,
             "source": "",
+            "sequence": None,
             "config_hash": self.hash_over(base),
             "generation": base.generation,
             "ordinal": base.ordinal + 1,
         }
-        rows = [{**common, **row} for row in (*self.changes(), *self._removals(base), head)]
+        written = [{**common, **row} for row in (*self.changes(), *self._lost(base))]
+        for row in written:
+            row["checksum"] = checksum(row)
+        kept = {} if self.cleared else base.checksums
+        head["sequence"] = sum_over(
+            {**kept, **{(row["kind"], row["source"]): row["checksum"] for row in written}}.values()
+        )
+        rows = [*written, *({**common, **row} for row in (*self._removals(base), head))]
         for row in rows:
             row["checksum"] = checksum(row)
         return pa.Table.from_pylist(rows, schema=SOURCE_CHECKPOINTS.schema)
@@ -164,6 +173,11 @@ class Buffer:
             yield {"kind": SOURCE, "source": name, "sequence": found.sequence, "position": found.position}
         for query, sequence in self.results.items():
             yield {"kind": RESULT, "source": query, "sequence": sequence}
+
+    def _lost(self, base: Positions) -> Iterator[Row]:
+        """Rows that are committed and not in the table any more: as they were, unless they go or come anew now."""
+        anew = {(row["kind"], row["source"]) for row in self.changes()}
+        yield from (row for row in base.missing if not self.cleared and (row["kind"], row["source"]) not in anew)
 
     def _removals(self, base: Positions) -> Iterator[Row]:
         if self.cleared:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.audit import said_number, said_text
-from laminar_delta.catalog.positions import HEAD
+from laminar_delta.catalog.position_rows import HEAD
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.settle import HISTORY_WINDOW

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.positions import HEAD, RESULT
+from laminar_delta.catalog.position_rows import HEAD, RESULT
 from laminar_delta.catalog.session_log import session_history
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col

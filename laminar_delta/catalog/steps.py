@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from laminar_delta.catalog.buffer import Buffer
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.positions import RESULT, SOURCE, Positions, read_positions
+from laminar_delta.catalog.position_rows import RESULT, SOURCE
+from laminar_delta.catalog.positions import Positions, read_positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import session_history
 from laminar_delta.catalog.tables import SESSION_STEPS

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
@@ -20,11 +19,11 @@ from laminar_delta.catalog.healing import find_row, healed
 from laminar_delta.catalog.numbers import CheckpointNumbers, burn
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.rows import SaveContext
+from laminar_delta.catalog.same import Stored, check_same_again
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import (
     CommitUnknownError,
-    ConflictError,
     FencedError,
     InvalidInputError,
     LaminarDeltaError,
@@ -35,8 +34,8 @@ from laminar_delta.logs import Event, log_event
 if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
-    from laminar_delta.catalog.reading import Row
     from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.catalog.state.chunks import Measured
     from laminar_delta.engine.answer import Commit
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
@@ -48,8 +47,24 @@ _LOG = logging.getLogger(__name__)
 class Committer:
     """The one committer of a generation: gives out ids and ordinals. Safe to share between threads."""
 
-    def __init__(self, engine: Engine, held: Generation, *, vnode_count: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        held: Generation,
+        *,
+        vnode_count: int | None = None,
+        doubted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begins behind the fence.
+
+        Args:
+            engine: Where.
+            held: Under which generation.
+            vnode_count: What its checkpoints say of themselves.
+            doubted: Is called when nobody knows whether something was committed.
+        """
         self.held = held
+        self._doubted = doubted
         self.reading = Reading(engine)
         self._engine = engine
         self._vnode_count = vnode_count
@@ -70,6 +85,11 @@ class Committer:
     def next_id(self) -> int:
         """The id the next checkpoint gets unless it names one."""
         return self._numbers.next
+
+    @property
+    def highest_id(self) -> int:
+        """Above it nothing was ever committed."""
+        return self._numbers.highest
 
     def is_new(self, checkpoint_id: int) -> bool:
         """Whether nothing was ever committed under an id, for certain and without a look.
@@ -108,19 +128,15 @@ class Committer:
             else:
                 self._aborted.add(attempt.attempt_id)
 
-    def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
+    def stored(self, checkpoint_id: int) -> Stored | None:
         """The checkpoint of that id, if there is one. Raises `ConflictError` when it was removed."""
-        row = self._stored_row(checkpoint_id)
-        return None if row is None else self._manifest(row)
-
-    def _stored_row(self, checkpoint_id: int) -> Row | None:
         if self.is_new(checkpoint_id):
             return None
         # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
-        return find_row(self.reading, self.held.pipeline, checkpoint_id)
-
-    def _manifest(self, row: Row) -> CheckpointManifest:
-        return healed(self.reading, row, lambda reading: load_manifest(reading, row))
+        row = find_row(self.reading, self.held.pipeline, checkpoint_id)
+        if row is None:
+            return None
+        return Stored(row, healed(self.reading, row, lambda reading: load_manifest(reading, row)))
 
     def commit(
         self,
@@ -219,10 +235,10 @@ class Committer:
             )
         # Looked for again within the turn: another thread may have saved this id while this one staged.
         manifest = staged.manifest
-        row = self._stored_row(manifest.checkpoint_id)
-        if row is not None:
-            same = self.same_again(manifest, self._manifest(row))
-            if row["attempt_id"] != attempt.attempt_id:
+        stored = self.stored(manifest.checkpoint_id)
+        if stored is not None:
+            same = self.same_again(manifest, stored, None if staged.state is None else staged.state.measured)
+            if stored.row["attempt_id"] != attempt.attempt_id:
                 self._surplus.add(attempt.attempt_id)
             return same
         self._ordinal += 1
@@ -261,6 +277,7 @@ class Committer:
     def doubt(self, attempts: Sequence[Attempt]) -> None:
         """Their ids may be taken now: the next save looks, once nothing can come any more."""
         self._in_doubt = True
+        self._doubted()
         for attempt in attempts:
             self._unsettled.add(attempt.attempt_id)
             self._numbers.note(attempt.checkpoint_id, certain=False)
@@ -322,21 +339,9 @@ class Committer:
             return False
         return row is None or row["attempt_id"] != attempt.attempt_id
 
-    def same_again(self, manifest: CheckpointManifest, stored: CheckpointManifest) -> Saved:
+    def same_again(self, manifest: CheckpointManifest, stored: Stored, measured: Measured | None) -> Saved:
         """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
-        # When it was saved, and how far its sinks are by now, do not make it another checkpoint.
-        like_stored = replace(
-            manifest, timestamp_ms=stored.timestamp_ms, sink_commit_statuses=stored.sink_commit_statuses
-        )
-        if like_stored != stored:
-            changed = [name for name, value in like_stored.to_dict().items() if value != stored.to_dict()[name]]
-            raise ConflictError(
-                f"checkpoint {manifest.checkpoint_id} of pipeline {self.held.pipeline!r} is committed with another "
-                f"{', '.join(changed)}",
-                expected={name: manifest.to_dict()[name] for name in changed},
-                found={name: stored.to_dict()[name] for name in changed},
-                next_step="Save other content under another id.",
-            )
+        check_same_again(self.reading, stored, manifest, measured)
         return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
 
 

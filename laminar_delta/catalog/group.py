@@ -17,7 +17,7 @@ from laminar_delta.catalog.accepting import check_manifest, check_recoverable
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
-from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, LaminarDeltaError
@@ -97,7 +97,7 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
     for save in saves:
         # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
         check_manifest(save.manifest)
-        stored_states(save.manifest, save.state or {})
+        stored_states(save.manifest, given_states(save.state))
 
 
 def _alone(save: Save) -> Saved | LaminarDeltaError:
@@ -111,13 +111,12 @@ def _alone(save: Save) -> Saved | LaminarDeltaError:
 def _begin(save: Save) -> _Member:
     writer = save.writer
     attempt = writer.committer.begin(save.manifest.checkpoint_id)
-    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, save.state or {}))
+    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, given_states(save.state)))
     try:
         writer.settle()
         stored = writer.committer.stored(save.manifest.checkpoint_id)
         if stored is not None:
-            said = with_state(save.manifest, Measured.of(member.states)) if member.states else save.manifest
-            member.answer = writer.committer.same_again(said, stored)
+            member.answer = writer.same_again(save.manifest, member.states, stored)
         else:
             check_recoverable(save.manifest, member.states, has_frames=False)
     except LaminarDeltaError as error:

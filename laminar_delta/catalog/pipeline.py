@@ -158,19 +158,19 @@ class Pipeline(Displayed):
         return committed_row(self.reading, self.name, checkpoint_id)
 
     def state(self, checkpoint_id: int, *, heal: bool = True) -> CheckpointState:
-        """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint.
+        """The operator state of one checkpoint, retired or not as long as its rows are there. Raises `NotFoundError`.
 
         Args:
             checkpoint_id: Whose.
             heal: Read rows that were deleted or overwritten since as they were saved, as far back as the log reaches: every
                 checkpoint that `recover` chooses can be read. Otherwise as they are now, or `CorruptionError`.
         """
-        from laminar_delta.catalog.healing import committed_row
+        from laminar_delta.catalog.healing import committed_row, unchanged_row
         from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 
-        check_ordering_number("checkpoint_id", checkpoint_id)
-        find = committed_row if heal else manifest_row
-        return CheckpointState(self.reading, find(self.reading, self.name, checkpoint_id), heal)
+        number = check_ordering_number("checkpoint_id", checkpoint_id)
+        find = committed_row if heal else unchanged_row
+        return CheckpointState(self.reading, find(self.reading, self.name, number), heal)
 
     def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
         """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""

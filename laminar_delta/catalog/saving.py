@@ -27,6 +27,7 @@ from laminar_delta.catalog.recovery import resume, to_store_upon
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.catalog.same import Stored
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
@@ -62,7 +64,7 @@ class SavingWriter:
     ) -> None:
         self.engine = engine
         self.held = held
-        self.committer = Committer(engine, held, vnode_count=vnode_count)
+        self.committer = Committer(engine, held, vnode_count=vnode_count, doubted=lambda: self.basis.doubted())
         self.state_policy = state_policy
         self.basis = Basis(self.committer.reading, held.pipeline)
         self._statuses = threading.Lock()
@@ -135,20 +137,31 @@ class SavingWriter:
         Raises:
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
-            InvalidInputError: It has what no column can hold, or what recovery passes over by rule: id or epoch 0, or state
-                that the manifest names and that does not come with it. Nothing was staged.
+            InvalidInputError: State is not by operator and partition or is no bytes; the manifest has what no column can hold,
+                or what recovery passes over by rule: id or epoch 0, or state that it names and that does not come with it.
+                Nothing was begun.
         """
+        states = given_states(state)
         self.settle()
         check_manifest(manifest, external_id=external_id)
         stored = self.committer.stored(manifest.checkpoint_id)
         if stored is None:
-            check_recoverable(manifest, state or {}, has_frames=bool(frames))
+            check_recoverable(manifest, states, has_frames=bool(frames))
         elif not frames:
-            said = with_state(manifest, Measured.of(stored_states(manifest, state))) if state else manifest
-            return self.committer.same_again(said, stored)
+            return self.same_again(manifest, stored_states(manifest, states), stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
-            staged = self.stage(attempt, manifest, state, frames=frames, tell=tell)
+            staged = self.stage(attempt, manifest, states, frames=frames, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
+
+    def same_again(self, manifest: CheckpointManifest, states: States, stored: Stored) -> Saved:
+        """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
+        measured = Measured.of(states) if states else None
+        said = manifest if measured is None else with_state(manifest, measured)
+        saved = self.committer.same_again(said, stored, measured)
+        if saved.checkpoint_id == self.committer.highest_id:
+            # Nothing came after it: what became of it is known now, and its state is the one before the next.
+            self.basis.found(saved.checkpoint_id)
+        return saved
 
     def stage(
         self,
@@ -161,9 +174,10 @@ class SavingWriter:
     ) -> Staged:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
         check_manifest(manifest)
-        if not state and not frames:
+        given = given_states(state)
+        if not given and not frames:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
-        states = stored_states(manifest, state or {})
+        states = stored_states(manifest, given)
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
@@ -180,7 +194,9 @@ class SavingWriter:
         return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
 
     def _stage_state(self, attempt: Attempt, states: States, tell: TellProgress | None) -> StagedState:
-        return stage_state(self.engine, attempt, states, policy=self.state_policy, upon=self.layouts(), tell=tell)
+        return stage_state(
+            self.engine, attempt, states, policy=self.state_policy, upon=self.basis.layouts(states), tell=tell
+        )
 
     def _stage_frame(self, attempt: Attempt, frame: Frame, tell: TellProgress | None) -> StagedState:
         # By name: the core does not know Spark.
@@ -247,6 +263,10 @@ class SavingWriter:
             except ConflictError:
                 # Upon what is removed nothing can be stored: the next state is stored whole.
                 self.basis.of(None)
+                raise
+            except BaseException:
+                # It is committed, and the caller is told otherwise: nobody knows what comes next stands upon.
+                self.basis.doubted()
                 raise
         if staged.state is not None:
             self.basis.are(staged.state.layouts)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 import laminar_delta as ld
 from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.session_sql import session_sql
+from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark.settings import SPEED
 from laminar_delta.errors import FencedError, InvalidInputError, NotFoundError
 from laminar_delta.stores import SourceCheckpointStore
@@ -197,6 +198,23 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     with pytest.raises(FencedError):
         store.session()
     assert successor.read_all_checkpoints() == {"kafka": at(2), "files": at(2)}
+
+
+def test_a_statement_commits_nothing_where_rows_are_lost_until_a_session_heals_them(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    store = SourceCheckpointStore(catalog, "lost rows")
+    store.stage_checkpoint("kafka", 1)
+    notebook.set(pipeline="lost rows", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
+    catalog.engine.delete("source_checkpoints", col("pipeline").eq("lost rows") & col("source").eq("kafka"))
+    assert notebook.commit() == (0, "damaged")
+    store.stage_checkpoint("other", 1)
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
+    assert notebook.commit() == (2, "committed")
+    assert store.read_all_checkpoints() == {"kafka": at(1), "other": at(1), "files": at(1)}
 
 
 def test_what_became_of_a_statement_is_told_also_when_others_committed_since(

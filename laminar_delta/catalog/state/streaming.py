@@ -7,7 +7,7 @@ next one is fetched while the caller takes this one, and its chunks are unpacked
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from operator import or_
@@ -148,6 +148,11 @@ def _whole(block: bytes) -> Span:
 
 def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes, Span]) -> list[memoryview]:
     """Blocks one after the other, neighbours as one."""
+    _check_none_missing(layout, start, names, found)
+    return runs(found[name] for name in names)
+
+
+def _check_none_missing(layout: Layout, start: int, names: list[bytes], found: Container[bytes]) -> None:
     missing = [place for place, name in enumerate(names) if name not in found]
     if missing:
         raise CorruptionError(
@@ -157,7 +162,13 @@ def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes,
             found=len(names) - len(missing),
             details={"operator": layout.operator, "partition": layout.partition},
         )
-    return runs(found[name] for name in names)
+
+
+def check_all_there(reading: Reading, pipeline: str, layout: Layout) -> None:
+    """Raises `CorruptionError` unless some row has each block of a state, without reading what is in them."""
+    places = _places(reading, pipeline, layout)
+    names = layout.names_from(0, layout.blocks)
+    _check_none_missing(layout, 0, names, places)
 
 
 def _places(reading: Reading, pipeline: str, layout: Layout) -> dict[bytes, Place]:
@@ -212,6 +223,7 @@ class PieceFile(io.RawIOBase):
     def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
+        self._failure: BaseException | None = None
 
     def readable(self) -> bool:
         """It can be read."""
@@ -220,7 +232,14 @@ class PieceFile(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fills some of a buffer; 0 at the end."""
         while not self._rest:
-            following = next(self._pieces, None)
+            if self._failure is not None:
+                # What failed is at its end, and whoever reads on would take that for the end of the state.
+                raise self._failure
+            try:
+                following = next(self._pieces, None)
+            except BaseException as failure:
+                self._failure = failure
+                raise
             if following is None:
                 return 0
             self._rest = memoryview(following)
@@ -228,3 +247,11 @@ class PieceFile(io.RawIOBase):
         buffer[:taken] = self._rest[:taken]
         self._rest = self._rest[taken:]
         return taken
+
+    def close(self) -> None:
+        """Lets go of what was read ahead, and of the threads that did."""
+        if not self.closed:
+            self._rest = memoryview(b"")
+            if isinstance(self._pieces, Generator):
+                self._pieces.close()
+        super().close()

@@ -49,7 +49,8 @@ def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) 
     engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)
     if stands:
         # Beside the log, which is cleaned: rows that were given up are not to be taken for lost.
-        engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(forgotten_id(pipeline), stands), metadata=metadata)
+        noted = {"operation": "note forgotten positions", "owner": owner}
+        engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(forgotten_id(pipeline), stands), metadata=noted)
     log_event(
         _LOG,
         logging.WARNING,

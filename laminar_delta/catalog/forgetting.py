@@ -42,12 +42,15 @@ def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) 
             next_step="See `catalog.pipelines()` for those there are.",
         )
     metadata = {"operation": FORGET, "pipeline": pipeline, "owner": owner, "reason": reason}
+    application = application_id(pipeline)
+    # Before: what a takeover makes after it is not given up.
+    stands = engine.fences(SOURCE_CHECKPOINTS.name, [application]).get(application, 0)
     # By the partition alone: no file is opened for it.
     engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)
-    application = application_id(pipeline)
-    stands = engine.fences(SOURCE_CHECKPOINTS.name, [application]).get(application, 0)
-    # Beside the log, which is cleaned: rows that were given up are not to be taken for lost.
-    engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(forgotten_id(pipeline), stands), metadata=metadata)
+    if stands:
+        # Beside the log, which is cleaned: rows that were given up are not to be taken for lost.
+        noted = {"operation": "note forgotten positions", "owner": owner}
+        engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(forgotten_id(pipeline), stands), metadata=noted)
     log_event(
         _LOG,
         logging.WARNING,

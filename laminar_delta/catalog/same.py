@@ -50,7 +50,7 @@ def check_same_again(reading: Reading, stored: Stored, manifest: CheckpointManif
         applies = {(one.operator, one.partition): one.apply for one in layouts if one.apply is not None}
         said = {} if measured is None else measured.applies
         if applies != said:
-            raise _conflict(row, ["application deltas"], said, applies)
+            raise _conflict(row, ["application delta"], said, applies)
         alike = _in_the_same_form(alike, kept, measured, layouts)
     if alike != kept:
         given, there = manifest.to_dict(), kept.to_dict()

@@ -201,15 +201,15 @@ def test_a_delta_is_not_the_same_as_a_state_of_its_bytes(catalog: ld.Catalog) ->
     _whole(writer, b"BASE")
     _delta(writer, b"X", number=2).commit()
     assert _delta(writer, b"X", number=2).commit().replayed
-    with pytest.raises(ConflictError, match="application deltas"):
+    with pytest.raises(ConflictError, match="application delta"):
         _delta(writer, b"X", number=2, apply="other").commit()
     as_whole = writer.checkpoint(checkpoint_id=2)
     as_whole.state("op", b"X", inline=False)
-    with pytest.raises(ConflictError, match="application deltas"):
+    with pytest.raises(ConflictError, match="application delta"):
         as_whole.commit()
     inline = writer.checkpoint(checkpoint_id=2)
     inline.state("op", b"X")
-    with pytest.raises(ConflictError, match="application deltas"):
+    with pytest.raises(ConflictError, match="application delta"):
         inline.commit()
 
 

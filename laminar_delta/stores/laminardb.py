@@ -79,6 +79,7 @@ class DeltaCheckpointStore:
 
         Raises:
             ConflictError: The id is committed with other content, was committed and removed, or recovery has to be asked again.
+            CorruptionError: Recovery found checkpoints and none to use; `Writer.recover(start_over=True)` gives them up.
             FencedError: Another writer took over.
         """
         self.save_with_state(manifest, None)
@@ -118,7 +119,7 @@ class DeltaCheckpointStore:
     # -- loading ------------------------------------------------------------------------------------------------------
 
     def load_latest(self) -> CheckpointManifest | None:
-        """The manifest with the highest id; None when there is no checkpoint. What cannot be read is an error."""
+        """The manifest with the highest id; None when there is no checkpoint. What cannot be read, or is lost, is an error."""
         ids = self.list_ids()
         return self.load_by_id(ids[-1]) if ids else None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -156,6 +157,27 @@ def test_who_says_so_begins_anew(open_again: Opener) -> None:
         assert writer.recover().chosen_id is None
         _save(writer, 1)
         assert writer.recover().chosen_id == 3
+
+
+def test_a_store_does_not_begin_anew_over_what_cannot_be_used(open_again: Opener) -> None:
+    with open_again().writer("orders") as writer:
+        _save(writer, 2)
+    catalog = open_again()
+    store = ld.DeltaCheckpointStore(catalog, "orders")
+    third = replace(catalog.pipeline("orders").get(2), checkpoint_id=3, epoch=3)
+    with ld.DeltaCheckpointStore(open_again(), "orders") as other:
+        # It holds the generation before the damage: without it nothing can be told of ids.
+        other.save_state_data(9, b"")
+        with ExitStack() as away:
+            for file in data_files(catalog.engine, SOURCE_OFFSETS.name):
+                away.enter_context(file.missing())
+            assert other.recover_latest_validated().chosen_id is None
+            with pytest.raises(CorruptionError, match="none of them can be used"):
+                other.save(third)
+    assert catalog.pipeline("orders").standing().abandoned == frozenset()
+    assert store.recover_latest_validated().chosen_id == 2
+    store.save(third)
+    assert store.list_ids() == [1, 2, 3]
 
 
 def test_nothing_that_a_sink_has_is_a_beginning(catalog: ld.Catalog) -> None:

@@ -264,7 +264,10 @@ def test_a_statement_says_in_the_log_whose_it_is_as_a_session_does(catalog: ld.C
     assert set(says) <= set(said)
     # So it is found, although no row of it is left.
     repeated = SourceCheckpointStore(catalog, "labelled", generation=token.generation).session(token)
+    repeated.clear()
     repeated.stage("kafka", 1)
+    repeated.stage("files", 1)
+    repeated.write_result_sequence("q", 1)
     assert repeated.commit().replayed
     # One that is kept out leaves nothing that says it was committed.
     notebook.run("session_begin")

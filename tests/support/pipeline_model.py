@@ -29,6 +29,8 @@ class PipelineModel:
     """Retired for good."""
     pinned: set[int] = field(default_factory=set)
     abandoned: set[int] = field(default_factory=set)
+    burned: int = 0
+    """The highest id that a writer which let go had given out."""
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -71,8 +73,12 @@ class PipelineModel:
             for staged in self.staged
             if staged.content.sources or (staged.content.states and not staged.derived)
         ]
-        highest = max([*self.checkpoints, *burned], default=0)
+        highest = max([self.burned, *self.checkpoints, *burned])
         return WriterModel(generation=self.generation, highest=highest, next_id=highest + 1)
+
+    def let_go(self, writer: WriterModel) -> None:
+        self.released |= self.holds(writer)
+        self.burned = max(self.burned, writer.next_id - 1)
 
     def holds(self, writer: WriterModel) -> bool:
         return writer.generation == self.generation
@@ -147,14 +153,17 @@ class PipelineModel:
             return "fenced"
         self.land(staged, stored)
         self._know(writer, staged.number)
-        for name, number in self.needs(staged.number):
-            other = self.every[name]
-            if number in other.removed:
-                self.retired.add(staged.number)
-                return "conflict"
-            if number in other.retired:
-                other.restore_needed()
-        return "saved"
+        if self._keep(self.needs(staged.number)):
+            return "saved"
+        self.retired.add(staged.number)
+        return "conflict"
+
+    def _keep(self, needs: Collection[tuple[str, int]]) -> bool:
+        """Restores what a visible checkpoint needs; whether all of it is there."""
+        for name, number in needs:
+            if number in self.every[name].retired:
+                self.every[name].restore_needed()
+        return not any(number in self.every[name].removed for name, number in needs)
 
     def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
         writer.turn += 1
@@ -226,6 +235,28 @@ class PipelineModel:
         self.retired.update(numbers)
         if numbers:
             self.restore_needed()
+
+    def restore(self, number: int) -> str:
+        """What restoring comes to: ok, or a conflict where something that it needs is removed."""
+        if number not in self.retired:
+            return "ok"
+        chain = self._all_needed(number)
+        if any(other in self.every[name].removed for name, other in chain):
+            return "conflict"
+        self.retired -= {number, *(other for name, other in chain if name == self.name)}
+        assert self._keep(chain)
+        return "ok"
+
+    def _all_needed(self, number: int) -> set[tuple[str, int]]:
+        found: set[tuple[str, int]] = set()
+        todo = [(self.name, number)]
+        while todo:
+            name, one = todo.pop()
+            there = self.every[name].checkpoints.get(one)
+            more = set() if there is None or there.row_gone else {*self.every[name].needs(one)} - found
+            found |= more
+            todo.extend(more)
+        return found
 
     def restore_needed(self) -> None:
         self.retired -= self._needed() - self.removed

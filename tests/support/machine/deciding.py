@@ -97,9 +97,10 @@ class Deciding(Machine):
             model.pinned.discard(number)
         else:
             told = self.told(lambda: pipeline.restore(number))[0]
-            assert told == ("NotFoundError" if found.row_gone else "ok")
-            if told == "ok":
-                model.retired.discard(number)
+            if found.row_gone:
+                assert told == "NotFoundError"
+            else:
+                assert told == {"ok": "ok", "conflict": "ConflictError"}[model.restore(number)]
 
     # -- recovering ---------------------------------------------------------------------------------------------------
 

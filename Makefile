@@ -43,11 +43,8 @@ lint: install  ## Formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those that need a JVM by themselves, in one process: each JVM keeps more than one core busy. Exit code 5 is pytest's
-# word for nothing chosen.
 check-tests: install  ## All tests, or those in TESTS
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 15 -m "not spark and not soak" $(TESTS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest --durations 15 -m "spark and not soak" $(TESTS) || [ $$? -eq 5 ]
+	@.ci/check-tests $(TESTS)
 
 format: install  ## Format the code and mend what lint can mend
 	$(BIN)/ruff format .

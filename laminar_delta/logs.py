@@ -82,4 +82,6 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
-        return json.dumps(document, ensure_ascii=False, default=str)
+        text = json.dumps(document, ensure_ascii=False, default=str)
+        # Names of files that are no UTF-8 come as halves of characters, which no stream takes: the line would be lost.
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")

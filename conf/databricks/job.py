@@ -1,11 +1,20 @@
-"""The job of the bundle: a stream whose progress is kept in the catalog. Put your own query in place of this one."""
+"""The job of the bundle: a checkpoint per batch, and each batch once in the table. Put your own query in place of this one."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 import laminar_delta as ld
-from laminar_delta.streaming import CheckpointListener
+from laminar_delta.streaming import Batch, CheckpointListener, DeltaSink, foreach_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def hand_on(records: "DataFrame", _batch: Batch) -> "DataFrame":
+    """What a batch has for the table; `_batch.checkpoint.state(…)` keeps state with it."""
+    return records
 
 
 def main() -> None:
@@ -19,15 +28,24 @@ def main() -> None:
     options = given.parse_args()
     spark = SparkSession.builder.getOrCreate()
     catalog = ld.open_catalog(options.catalog, spark=spark)
-    with CheckpointListener(catalog) as listener:
+    # The first batch takes the pipeline over; whoever had it before is fenced off at its next commit.
+    deliver = foreach_batch(
+        catalog,
+        options.pipeline,
+        hand_on,
+        sinks=[DeltaSink(options.sink)],
+        checkpoint_location=options.checkpoint_location,
+    )
+    with CheckpointListener(catalog) as listener, deliver:
         spark.streams.addListener(listener)
         try:
             query = (
                 spark.readStream.table(options.source)
-                .writeStream.queryName(options.pipeline)
+                .writeStream.foreachBatch(deliver)
+                .queryName(options.pipeline)
                 .option("checkpointLocation", options.checkpoint_location)
                 .trigger(availableNow=True)
-                .toTable(options.sink)
+                .start()
             )
             query.awaitTermination()
         finally:

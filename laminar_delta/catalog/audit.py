@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import members
 from laminar_delta.catalog.later import present
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading
     from laminar_delta.engine.answer import HistoryEntry
-    from laminar_delta.engine.base import Engine, Metadata
+    from laminar_delta.engine.base import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +32,20 @@ class AuditEntry:
     reason: str | None
 
 
-def audit(engine: Engine, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
-    """The commits the logs still tell of, newest first; of one pipeline, if named; `limit` at most, of all tables together."""
-    # No table gives more than the limit; but how far back those of one pipeline are, only its whole log tells.
-    most = limit if pipeline is None else None
+def audit(reading: Reading, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
+    """The commits the logs still tell of, newest first; of one pipeline, if named; `limit` at most, of all tables together.
+
+    In a catalog as it was, those up to then.
+    """
+    if limit is not None:
+        check_ordering_number("limit", limit)
+    # No table gives more than the limit; but how far back those of one pipeline, or of the past, are, only its whole log tells.
+    most = limit if pipeline is None and not reading.versions else None
     entries = [
         _entry(spec.name, commit, said)
-        for spec in present(engine)
-        for commit in engine.history(spec.name, limit=most)
+        for spec in present(reading.engine)
+        for commit in reading.engine.history(spec.name, limit=most)
+        if spec.name not in reading.versions or commit.version <= reading.versions[spec.name]
         for said in members(commit.metadata)
     ]
     chosen = [entry for entry in entries if pipeline is None or entry.pipeline == pipeline]

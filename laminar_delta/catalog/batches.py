@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS, STATE_BATCHES
 from laminar_delta.codec import BatchEntry, decode_batch, parse_header
 from laminar_delta.engine.predicate import col

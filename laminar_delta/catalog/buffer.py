@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.positions import HEAD, RESULT, SOURCE, Positions, checksum
+from laminar_delta.catalog.names import check_name
+from laminar_delta.catalog.position_rows import HEAD, RESULT, SOURCE, checksum, sum_over
+from laminar_delta.catalog.positions import Positions
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
 from laminar_delta.model.ids import check_ordering_number, check_u64
-from laminar_delta.model.mismatch import Mismatch
-from laminar_delta.model.rules import take_text
 from laminar_delta.model.source_checkpoint import MAX_POSITION_BYTES, SourceCheckpoint
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Buffer:
     """Sources of which only the sequence was staged: their position is the committed one."""
     expected: dict[str, int] = field(default_factory=dict)
     """Sequences at which sources must stand in what is committed."""
+    raised: dict[str, int] = field(default_factory=dict)
+    """Queries whose result sequence was staged as a row, and at what: the higher one counts, the committed or the staged."""
 
     @property
     def empty(self) -> bool:
@@ -47,6 +49,7 @@ class Buffer:
             results=dict(self.results),
             kept=set(self.kept),
             expected=dict(self.expected),
+            raised=dict(self.raised),
         )
 
     # -- staging ------------------------------------------------------------------------------------------------------
@@ -54,7 +57,7 @@ class Buffer:
 
     def stage(self, name: str, sequence: int, position: bytes | None) -> None:
         """The position a source will have."""
-        self.sources[check_name("source", name)] = _checkpoint(name, sequence, position)
+        self.sources[check_name("a source", name)] = _checkpoint(name, sequence, position)
         self.kept.discard(name)
 
     def advance(self, base: Positions, name: str, sequence: int) -> None:
@@ -76,7 +79,16 @@ class Buffer:
         """The result sequence a query will have; it only ever rises, until a clear."""
         check_ordering_number("result sequence", sequence)
         _check_rises(query, sequence, self.result(base, query))
-        self.results[check_name("query", query)] = sequence
+        self.results[check_name("a query", query)] = sequence
+        self.raised.pop(query, None)
+
+    def raise_result(self, base: Positions, query: str, sequence: int) -> None:
+        """The same for a sequence that came as a row, which has no order: the highest counts, whoever staged it."""
+        given = max(check_ordering_number("result sequence", sequence), self.raised.get(query, 0))
+        is_raised = query in self.raised or query not in self.results
+        self.stage_result(base, query, max(sequence, self.result(base, query) or 0))
+        if is_raised:
+            self.raised[query] = given
 
     def stage_config_hash(self, config_hash: int) -> None:
         """The hash of the configuration from now on."""
@@ -88,6 +100,7 @@ class Buffer:
         self.sources.clear()
         self.results.clear()
         self.kept.clear()
+        self.raised.clear()
         self.config_hash = None
 
     def lay_over(self, base: Positions) -> None:
@@ -95,7 +108,11 @@ class Buffer:
         for name, sequence in self.expected.items():
             _check_stands(name, base.sources.get(name), sequence)
         for query, sequence in self.results.items():
-            _check_rises(query, sequence, None if self.cleared else base.results.get(query))
+            there = None if self.cleared else base.results.get(query)
+            if query in self.raised:
+                self.results[query] = max(self.raised[query], there or 0)
+            else:
+                _check_rises(query, sequence, there)
         for name in self.kept:
             known = base.sources.get(name)
             self.sources[name] = replace(self.sources[name], position=None if known is None else known.position)
@@ -130,23 +147,37 @@ class Buffer:
         """The rows of the merge: what changes, what goes (without a sequence), and the head row that comes after `base`."""
         common: Row = dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
         common |= {"pipeline": base.pipeline, "session_id": session_id, "changed_at": now(), "changed_by": owner}
-        head = {
+        head: Row = {
             "kind": HEAD,
             "source": "",
+            "sequence": None,
             "config_hash": self.hash_over(base),
             "generation": base.generation,
             "ordinal": base.ordinal + 1,
         }
-        rows = [{**common, **row} for row in (*self._changes(), *self._removals(base), head)]
+        written = [{**common, **row} for row in (*self.changes(), *self._lost(base))]
+        for row in written:
+            row["checksum"] = checksum(row)
+        kept = {} if self.cleared else base.checksums
+        head["sequence"] = sum_over(
+            {**kept, **{(row["kind"], row["source"]): row["checksum"] for row in written}}.values()
+        )
+        rows = [*written, *({**common, **row} for row in (*self._removals(base), head))]
         for row in rows:
             row["checksum"] = checksum(row)
         return pa.Table.from_pylist(rows, schema=SOURCE_CHECKPOINTS.schema)
 
-    def _changes(self) -> Iterator[Row]:
+    def changes(self) -> Iterator[Row]:
+        """What is written anew, without what is the same for all rows."""
         for name, found in self.sources.items():
             yield {"kind": SOURCE, "source": name, "sequence": found.sequence, "position": found.position}
         for query, sequence in self.results.items():
             yield {"kind": RESULT, "source": query, "sequence": sequence}
+
+    def _lost(self, base: Positions) -> Iterator[Row]:
+        """Rows that are committed and not in the table any more: as they were, unless they go or come anew now."""
+        anew = {(row["kind"], row["source"]) for row in self.changes()}
+        yield from (row for row in base.missing if not self.cleared and (row["kind"], row["source"]) not in anew)
 
     def _removals(self, base: Positions) -> Iterator[Row]:
         if self.cleared:
@@ -177,17 +208,6 @@ def _check_stands(name: str, found: SourceCheckpoint | None, sequence: int) -> N
             found=standing,
             next_step="Process what is missing in between first.",
         )
-
-
-def check_name(what: str, name: str) -> str:
-    """Refuses a name that no row could have."""
-    try:
-        text = take_text(name)
-    except Mismatch as mismatch:
-        raise mismatch.as_input_error(f"name of a {what}") from None
-    if not text:
-        raise InvalidInputError(f"a {what} has no name", expected="at least one character", found="")
-    return text
 
 
 def _checkpoint(name: str, sequence: int, position: bytes | None) -> SourceCheckpoint:

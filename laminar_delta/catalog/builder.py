@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.accepting import check_names, check_operators
 from laminar_delta.catalog.state.applying import AppliedDelta
+from laminar_delta.catalog.state.given import given_key, given_source, is_bytes
 from laminar_delta.errors import InvalidInputError, SessionStateError
-from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.manifest import (
     MANIFEST_VERSION,
     CheckpointManifest,
@@ -23,6 +24,7 @@ from laminar_delta.model.status import SinkCommitStatus
 if TYPE_CHECKING:
     from laminar_delta.catalog.saving import SavingWriter
     from laminar_delta.catalog.staged import Saved
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.progress import TellProgress
     from laminar_delta.catalog.state.staging import Frame
     from laminar_delta.codec import StateSource
@@ -37,11 +39,12 @@ class CheckpointBuilder:
         self._writer = writer
         self._tell = tell
         self._done = False
+        self._tried = False
         self._sources: dict[str, ConnectorCheckpoint] = {}
         self._tables: dict[str, ConnectorCheckpoint] = {}
         self._watermarks: dict[str, int] = {}
         self._sinks: dict[str, int] = {}
-        self._state: dict[tuple[str, int], StateSource | AppliedDelta] = {}
+        self._state: dict[Key, StateSource | AppliedDelta] = {}
         self._not_inline: set[str] = set()
         self._frames: list[Frame] = []
         self._inflight: dict[str, tuple[InFlightRecord, ...]] = {}
@@ -94,18 +97,20 @@ class CheckpointBuilder:
             inline: Let small state travel in the manifest row, which costs no commit. Application deltas can only be put
                 upon state that does not.
         """
-        self._take(operator, partition, data)
+        key = self._take(operator, partition, data)
         if not inline:
-            self._not_inline.add(operator)
+            self._not_inline.add(key[0])
 
-    def _take(self, operator: str, partition: int, data: StateSource | AppliedDelta) -> None:
+    def _take(self, operator: str, partition: int, data: StateSource | AppliedDelta) -> Key:
         self._check_open()
-        key = operator, check_ordering_number("partition", partition)
+        key = given_key(operator, partition)
+        check_operators([key[0]])
         if key in self._state:
             raise InvalidInputError(
-                f"partition {partition} of operator {operator!r} has its state already", expected="once", found="twice"
+                f"partition {key[1]} of operator {key[0]!r} has its state already", expected="once", found="twice"
             )
-        self._state[key] = data
+        self._state[key] = given_source(data)
+        return key
 
     def state_frame(self, frame: Frame) -> None:
         """State of many operator partitions as a frame on Spark: executors cut, hash, compress and write it.
@@ -125,8 +130,11 @@ class CheckpointBuilder:
             data: The delta, as for `state`.
             apply: The name of the function that puts it upon the state before: register it where state is read.
             partition: Which.
+
+        Raises:
+            ConflictError: At the commit: another checkpoint was committed since this was given.
         """
-        self._take(operator, partition, AppliedDelta(data, apply))
+        self._take(operator, partition, AppliedDelta(data, apply, self._writer.basis.turn))
 
     def in_flight(self, operator: str, records: Sequence[InFlightRecord]) -> None:
         """Events that were between operators."""
@@ -146,6 +154,7 @@ class CheckpointBuilder:
     ) -> None:
         """The rest of the manifest; what is not given stays as it was."""
         self._check_open()
+        check_names(source_names=source_names, sink_names=sink_names)
         given = {
             "watermark": watermark,
             "pipeline_hash": pipeline_hash,
@@ -178,8 +187,22 @@ class CheckpointBuilder:
         )
 
     def commit(self) -> Saved:
-        """Makes the checkpoint exist."""
+        """Makes the checkpoint exist.
+
+        Raises:
+            SessionStateError: It was tried before, and some state comes from a file or in pieces, which are used up by now.
+        """
         self._check_open()
+        used_up = sorted(key for key, source in self._state.items() if not is_bytes(source)) if self._tried else []
+        if used_up:
+            raise SessionStateError(
+                f"checkpoint {self.id} was tried before, and the state of operator {used_up[0][0]!r} partition "
+                f"{used_up[0][1]} can be read only once",
+                expected="states given as bytes",
+                found=used_up,
+                next_step="Begin a new one, and give the state anew.",
+            )
+        self._tried = True
         inline = self._inline()
         large = {key: data for key, data in self._state.items() if key[0] not in inline}
         self.saved = self._writer.save(self.manifest(), large, frames=self._frames, tell=self._tell)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.later import create_views, relations, versions_at
+from laminar_delta.catalog.later import checked_moment, checked_versions, create_views, relations, versions_at
 from laminar_delta.catalog.pipeline import Pipeline, default_owner
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, WRITERS
+from laminar_delta.catalog.tables import MANIFESTS, WRITERS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
@@ -44,7 +44,7 @@ class Catalog(Displayed):
     @property
     def reading(self) -> Reading:
         """How this catalog's tables are read."""
-        return Reading(self.engine, self.versions or {})
+        return Reading(self.engine, self.versions or {}, is_past=self.versions is not None)
 
     def as_of(self, *, timestamp_ms: int | None = None, versions: Mapping[str, int] | None = None) -> Catalog:
         """The whole catalog as it was, to read only.
@@ -54,28 +54,20 @@ class Catalog(Displayed):
             versions: Or at these versions; a table that is not named is read as it is.
 
         Raises:
+            InvalidInputError: Neither or both are given, a time that is no number, or versions that no table can have.
             NotFoundError: Code `version-gone`: the log does not reach back that far.
         """
         if (timestamp_ms is None) == (versions is None):
             raise InvalidInputError("give a time or versions", expected="timestamp_ms or versions", found=None)
         if versions is None:
-            assert timestamp_ms is not None
-            versions = versions_at(self.engine, timestamp_ms)
-        unknown = sorted(versions.keys() - BY_NAME.keys())
-        if unknown:
-            raise InvalidInputError(
-                f"the catalog has no table {unknown[0]!r}",
-                expected=sorted(BY_NAME),
-                found=unknown,
-                next_step=f"There are: {', '.join(sorted(BY_NAME))}.",
-            )
-        return Catalog(self.engine, dict(versions))
+            return Catalog(self.engine, versions_at(self.engine, checked_moment(timestamp_ms)))
+        return Catalog(self.engine, checked_versions(versions))
 
     def audit(self, *, pipeline: str | None = None, limit: int | None = None) -> list[AuditEntry]:
         """Everything that was committed, newest first, as far back as the logs reach, or the newest `limit`."""
         from laminar_delta.catalog.audit import audit
 
-        return audit(self.engine, pipeline=pipeline, limit=limit)
+        return audit(self.reading, pipeline=pipeline, limit=limit)
 
     def sql(self, query: str) -> pa.Table:
         """Answers a query over the views (`catalog/views.py`, `docs/sql.md`) and tables of this catalog, as it is or was.
@@ -94,8 +86,10 @@ class Catalog(Displayed):
 
     def overview(self, pipelines: Sequence[str] | None = None) -> list[PipelineOverview]:
         """Where every pipeline stands, by name; or those named. One look at the tables, however many there are."""
+        from laminar_delta.catalog.accepting import check_names
         from laminar_delta.catalog.overview import overviews
 
+        check_names(pipelines=pipelines)
         chosen = None if pipelines is None else [validate_pipeline_name(name) for name in pipelines]
         return overviews(self.reading, chosen)
 
@@ -177,12 +171,18 @@ class Catalog(Displayed):
             takeover: Also from a holder that has not let go; otherwise that is `ConflictError` naming it.
             vnode_count: Into how many virtual nodes the pipeline divides its state, to be kept with each checkpoint.
             state_policy: How operator state is cut, and how long its chains may get.
+
+        Raises:
+            InvalidInputError: Something cannot be what it is given as. No generation is taken.
         """
+        from laminar_delta.catalog.accepting import check_vnode_count
         from laminar_delta.catalog.generations import take_over
         from laminar_delta.catalog.writer import Writer
 
         self._check_now("written")
         name = validate_pipeline_name(pipeline)
+        if vnode_count is not None:
+            check_vnode_count(vnode_count)
         held = take_over(self.engine, name, owner=owner or default_owner(), reason=reason, seize=takeover)
         return Writer(self.engine, held, vnode_count=vnode_count, state_policy=state_policy)
 

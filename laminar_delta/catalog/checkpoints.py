@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.attempt import children_digest
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import owned_by
 from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, PAYLOADS, SOURCE_OFFSETS
 from laminar_delta.engine.kernels import call
@@ -67,7 +67,12 @@ def heads(reading: Reading, pipeline: str) -> list[CheckpointHead]:
 def all_heads(reading: Reading, where: Predicate | None) -> list[CheckpointHead]:
     """All checkpoints that have a row, retired or not, ascending by pipeline and id."""
     rows = reading.rows(MANIFESTS, where=where, columns=_HEAD_COLUMNS)
-    return sorted((CheckpointHead(**row) for row in rows), key=lambda head: (head.pipeline, head.checkpoint_id))
+    return sorted(map(head_of, rows), key=lambda head: (head.pipeline, head.checkpoint_id))
+
+
+def head_of(row: Row) -> CheckpointHead:
+    """What a listing shows of a manifest row."""
+    return CheckpointHead(**{name: row[name] for name in _HEAD_COLUMNS})
 
 
 def inline_bytes(reading: Reading, where: Predicate | None = None) -> dict[tuple[str, int], int]:

@@ -147,28 +147,3 @@ def committed_ids(reading: Reading, pipeline: str) -> set[int]:
             raise
         return {row["checkpoint_id"] for row in salvaged.rows} | set(salvaged.lost) | told.ids
     return {row["checkpoint_id"] for row in rows} | told.ids
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedAttempts:
-    """The attempts of a pipeline that became checkpoints."""
-
-    attempts: frozenset[object]
-    """Those that have a manifest row, or had one as far as it can be told."""
-    lost: frozenset[int]
-    """Checkpoints whose attempt cannot be told: of those, any may be it."""
-    all_told: bool
-    """Whether there cannot be others."""
-
-
-def committed_attempts(reading: Reading, pipeline: str) -> CommittedAttempts:
-    """The attempts that were committed: a lost row makes nobody an orphan."""
-    columns = ["checkpoint_id", "attempt_id"]
-    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=columns)
-    told = told_by_log(reading, pipeline)
-    known = {row["checkpoint_id"] for row in rows} | told.ids
-    return CommittedAttempts(
-        attempts=frozenset({row["attempt_id"] for row in rows} | told.attempts),
-        lost=frozenset(known_elsewhere(reading, pipeline, told, known)),
-        all_told=not told.unread,
-    )

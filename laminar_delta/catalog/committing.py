@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.attempt import Attempt, Part, children_of, shared_metadata
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.healing import find_row, healed
-from laminar_delta.catalog.numbers import CheckpointNumbers
+from laminar_delta.catalog.numbers import CheckpointNumbers, burn
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.rows import SaveContext
+from laminar_delta.catalog.same import Stored, check_same_again
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
 from laminar_delta.catalog.tables import MANIFESTS
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, SessionStateError
+from laminar_delta.errors import (
+    CommitUnknownError,
+    FencedError,
+    InvalidInputError,
+    LaminarDeltaError,
+    SessionStateError,
+)
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.bulk import BulkSave
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.catalog.state.chunks import Measured
     from laminar_delta.engine.answer import Commit
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
@@ -40,13 +47,33 @@ _LOG = logging.getLogger(__name__)
 class Committer:
     """The one committer of a generation: gives out ids and ordinals. Safe to share between threads."""
 
-    def __init__(self, engine: Engine, held: Generation, *, vnode_count: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        held: Generation,
+        *,
+        vnode_count: int | None = None,
+        doubted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begins behind the fence.
+
+        Args:
+            engine: Where.
+            held: Under which generation.
+            vnode_count: What its checkpoints say of themselves.
+            doubted: Is called when nobody knows whether something was committed.
+        """
         self.held = held
+        self._doubted = doubted
         self.reading = Reading(engine)
         self._engine = engine
         self._vnode_count = vnode_count
         self._aborted: set[str] = set()
-        self._interrupted: set[str] = set()
+        # Of checkpoints that another attempt became: never committed, and asked again they get the same answer.
+        self._surplus: set[str] = set()
+        # Without an answer to their commit; and those among them that are given up if it turns out not to have happened.
+        self._unsettled: set[str] = set()
+        self._given_up: dict[str, Attempt] = {}
         # Held from the look at what is there to the commit; reentrant, because a group commit holds several at once.
         self._turn = threading.RLock()
         self._ordinal = 0
@@ -61,8 +88,19 @@ class Committer:
 
     @property
     def highest_id(self) -> int:
-        """Above it nothing was ever committed, and there is no need to look."""
+        """Above it nothing was ever committed."""
         return self._numbers.highest
+
+    def is_new(self, checkpoint_id: int) -> bool:
+        """Whether nothing was ever committed under an id, for certain and without a look.
+
+        Raises:
+            ConflictError: The checkpoint of that id was removed: no id is ever committed twice.
+        """
+        if self._numbers.is_new(checkpoint_id):
+            return True
+        self._numbers.check_not_removed(checkpoint_id)
+        return False
 
     def take_id(self, wanted: int | None) -> int:
         """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
@@ -77,25 +115,28 @@ class Committer:
     def aborted(self) -> frozenset[str]:
         """The attempts given up: what they staged can be removed."""
         with self._turn:
-            return frozenset(self._aborted)
+            return frozenset(self._aborted | self._surplus)
 
     def abort(self, attempt: Attempt) -> None:
         """Gives up an attempt for good: this committer, the only one who could, will not commit it any more.
 
-        Not one whose commit was interrupted: it may have landed, or still land.
+        One whose commit has no answer may have landed, or still land: it is given up once that is settled, if it has not.
         """
         with self._turn:
-            if attempt.attempt_id not in self._interrupted:
+            if attempt.attempt_id in self._unsettled:
+                self._given_up[attempt.attempt_id] = attempt
+            else:
                 self._aborted.add(attempt.attempt_id)
 
-    def stored(self, checkpoint_id: int) -> CheckpointManifest | None:
-        """The checkpoint of that id, if there is one. Above the highest id there is nothing, and no need to look."""
-        if checkpoint_id > self.highest_id:
+    def stored(self, checkpoint_id: int) -> Stored | None:
+        """The checkpoint of that id, if there is one. Raises `ConflictError` when it was removed."""
+        if self.is_new(checkpoint_id):
             return None
-        self._numbers.check_not_removed(checkpoint_id)
         # As recovery finds it: a checkpoint whose rows were deleted or overwritten since has been committed all the same.
         row = find_row(self.reading, self.held.pipeline, checkpoint_id)
-        return None if row is None else healed(self.reading, row, lambda reading: load_manifest(reading, row))
+        if row is None:
+            return None
+        return Stored(row, healed(self.reading, row, lambda reading: load_manifest(reading, row)))
 
     def commit(
         self,
@@ -157,6 +198,8 @@ class Committer:
                     metadata={**shared_metadata("save", attempts), "reason": reason},
                     key={"pipeline": self.held.pipeline, "attempt_id": highest.attempt_id},
                 )
+            for attempt in attempts:
+                self._numbers.note(attempt.checkpoint_id, certain=True)
             return self.born(birth, made).version
 
     @contextmanager
@@ -194,7 +237,10 @@ class Committer:
         manifest = staged.manifest
         stored = self.stored(manifest.checkpoint_id)
         if stored is not None:
-            return self.same_again(manifest, stored)
+            same = self.same_again(manifest, stored, None if staged.state is None else staged.state.measured)
+            if stored.row["attempt_id"] != attempt.attempt_id:
+                self._surplus.add(attempt.attempt_id)
+            return same
         self._ordinal += 1
         context = SaveContext(
             pipeline=self.held.pipeline,
@@ -202,13 +248,13 @@ class Committer:
             generation=self.held.number,
             ordinal=self._ordinal,
             external_id=external_id,
-            vnode_count=self._vnode_count,
+            # State that is used again is divided as it was, whatever this writer divides its own into.
+            vnode_count=self._vnode_count if lineage is None else lineage.vnode_count,
             lineage=lineage,
             state_needs=staged.needs,
             children=(*children_of(staged.parts), *(lineage.children if lineage is not None else ())),
         )
-        row = sealed([(manifest, context)])
-        return Birth(attempt=attempt, row=row, fence=self.held.fence(self._ordinal))
+        return Birth(attempt=attempt, row=sealed([(manifest, context)]), fence=self.held.fence(self._ordinal))
 
     @contextmanager
     def outcome_noted(self, attempts: Sequence[Attempt]) -> Iterator[None]:
@@ -224,23 +270,21 @@ class Committer:
         except Exception:
             raise
         except BaseException:
-            self.interrupted(attempts)
+            # An interrupt between a commit and its answer.
+            self.doubt(attempts)
             raise
 
     def doubt(self, attempts: Sequence[Attempt]) -> None:
         """Their ids may be taken now: the next save looks, once nothing can come any more."""
         self._in_doubt = True
+        self._doubted()
         for attempt in attempts:
-            self._numbers.note(attempt.checkpoint_id)
-
-    def interrupted(self, attempts: Sequence[Attempt]) -> None:
-        """The same after an interrupt between a commit and its answer: they are not given up before it is settled."""
-        self._interrupted.update(attempt.attempt_id for attempt in attempts)
-        self.doubt(attempts)
+            self._unsettled.add(attempt.attempt_id)
+            self._numbers.note(attempt.checkpoint_id, certain=False)
 
     def born(self, birth: Birth, made: Commit) -> Saved:
         """The answer, after the commit."""
-        self._numbers.note(birth.attempt.checkpoint_id)
+        self._numbers.note(birth.attempt.checkpoint_id, certain=True)
         log_event(
             _LOG,
             logging.INFO,
@@ -255,6 +299,14 @@ class Committer:
             version=made.version,
         )
         return Saved(checkpoint_id=birth.attempt.checkpoint_id, version=made.version, replayed=made.replayed)
+
+    def release(self) -> None:
+        """Lets go of the generation; the ids that it gave out stay given out."""
+        try:
+            if self._numbers.unrecorded is not None:
+                burn(self._engine, self.held, self._numbers.unrecorded)
+        finally:
+            generations.release(self._engine, self.held)
 
     def check_held(self) -> None:
         """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""
@@ -275,22 +327,21 @@ class Committer:
             if self._engine.raise_fence(MANIFESTS.name, self.held.fence(self._ordinal), metadata=metadata) is None:
                 self.check_held()
             self._in_doubt = False
+            self._unsettled.clear()
+            self._aborted.update(number for number, attempt in self._given_up.items() if self._never_landed(attempt))
+            self._given_up.clear()
 
-    def same_again(self, manifest: CheckpointManifest, stored: CheckpointManifest) -> Saved:
+    def _never_landed(self, attempt: Attempt) -> bool:
+        try:
+            row = find_row(self.reading, self.held.pipeline, attempt.checkpoint_id)
+        except LaminarDeltaError:
+            # It stays until a successor takes over: what is unknown is not removed.
+            return False
+        return row is None or row["attempt_id"] != attempt.attempt_id
+
+    def same_again(self, manifest: CheckpointManifest, stored: Stored, measured: Measured | None) -> Saved:
         """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
-        # When it was saved, and how far its sinks are by now, do not make it another checkpoint.
-        like_stored = replace(
-            manifest, timestamp_ms=stored.timestamp_ms, sink_commit_statuses=stored.sink_commit_statuses
-        )
-        if like_stored != stored:
-            changed = [name for name, value in like_stored.to_dict().items() if value != stored.to_dict()[name]]
-            raise ConflictError(
-                f"checkpoint {manifest.checkpoint_id} of pipeline {self.held.pipeline!r} is committed with another "
-                f"{', '.join(changed)}",
-                expected={name: manifest.to_dict()[name] for name in changed},
-                found={name: stored.to_dict()[name] for name in changed},
-                next_step="Save other content under another id.",
-            )
+        check_same_again(self.reading, stored, manifest, measured)
         return Saved(checkpoint_id=manifest.checkpoint_id, version=None, replayed=True)
 
 
@@ -311,11 +362,9 @@ def _check_own(attempt: Attempt, pipeline: str, checkpoint_id: int) -> None:
 
 @contextmanager
 def given_up_on_failure(attempts: Sequence[tuple[Committer, Attempt]]) -> Iterator[None]:
-    """Within: staging and the commit. When it fails the attempts are given up, unless they may yet turn out committed."""
+    """Within: staging and the commit. When it fails the attempts are given up, unless they turn out committed."""
     try:
         yield
-    except CommitUnknownError:
-        raise
     except BaseException:
         for committer, attempt in attempts:
             committer.abort(attempt)

@@ -1,7 +1,8 @@
 """Deriving: a new checkpoint made from an old one. Rewinding, forking, editing offsets and undoing are all this.
 
 A derived checkpoint is a checkpoint like any other: it gets the pipeline's next id and epoch, is committed under the fence, and
-recovery finds it as the newest. The state of the one it comes from is used by reference, so it costs no more than its manifest.
+recovery finds it as the newest. The state of the one it comes from is used by reference, so it costs no more than its manifest;
+unless that state is whole only in earlier versions of its tables: then it is written anew.
 Nothing of the past is changed: what it was derived from, over what, by whom and why stays readable in its row.
 """
 
@@ -11,19 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import heads, load_manifest
-from laminar_delta.catalog.decisions import standing
-from laminar_delta.catalog.healing import as_saved, committed_row, find_row, healed, highest_epoch
+from laminar_delta.catalog.checkpoints import load_manifest
+from laminar_delta.catalog.healing import find_row, healed, highest_epoch
+from laminar_delta.catalog.listing import listed
 from laminar_delta.catalog.numbers import CheckpointNumbers
+from laminar_delta.catalog.origin import check_delivered, check_sound, state_of, usable_row
 from laminar_delta.catalog.reading import STATE_TABLES
-from laminar_delta.catalog.rows import Lineage
+from laminar_delta.catalog.rows import Lineage, check_numbers
 from laminar_delta.catalog.said import check_reason
-from laminar_delta.catalog.validation import examine
-from laminar_delta.errors import ConflictError, CorruptionError, NotFoundError
+from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError
+from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.manifest import ConnectorCheckpoint, now_ms
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.reading import Reading
+    from laminar_delta.catalog.rewriting import Rewriting
     from laminar_delta.model.manifest import CheckpointManifest
 
 REWIND = "rewind"
@@ -55,6 +58,8 @@ class Derivation:
 
     manifest: CheckpointManifest
     lineage: Lineage
+    rewriting: Rewriting | None = None
+    """The state to write anew; None to use it where it is."""
 
     def told(self, checkpoint_id: int, *, dry_run: bool) -> Derived:
         """What the caller is told of it."""
@@ -89,12 +94,14 @@ def plan_derivation(
         NotFoundError: It does not exist, or is retired.
     """
     check_reason("a derived checkpoint", reason)
-    row = _usable_row(reading, from_pipeline, from_id)
+    check_ordering_number("checkpoint_id", from_id)
+    _check_edits(edits)
+    row = usable_row(reading, from_pipeline, from_id)
     source = healed(reading, row, lambda found: load_manifest(found, row))
-    _check_sound(reading, row)
+    rewriting = check_sound(reading, row)
     if how != FORK:
         # Another pipeline's sinks have nothing to do with this one's.
-        _check_delivered(reading, row, source, accept_undelivered=accept_undelivered)
+        check_delivered(reading, row, accept_undelivered=accept_undelivered)
     manifest = replace(
         source,
         checkpoint_id=checkpoint_id,
@@ -107,17 +114,21 @@ def plan_derivation(
         parent_id=None,
         is_incremental=False,
     )
-    visible = heads(reading, pipeline)
+    # Also for a dry run: it promises nothing that could not be done.
+    check_numbers(manifest)
+    visible = listed(reading, pipeline)
     lineage = Lineage(
         how=how,
         from_pipeline=from_pipeline,
         from_id=from_id,
         over_id=visible[-1].checkpoint_id if visible else None,
         reason=reason,
-        state=_state_of(row),
-        children=tuple(child for child in row["children"] if child["table"] in STATE_TABLES),
+        vnode_count=row["vnode_count"],
     )
-    return Derivation(manifest=manifest, lineage=lineage)
+    if rewriting is None:
+        used = tuple(child for child in row["children"] if child["table"] in STATE_TABLES)
+        lineage = replace(lineage, state=state_of(row), children=used)
+    return Derivation(manifest=manifest, lineage=lineage, rewriting=rewriting)
 
 
 def preview(
@@ -143,10 +154,13 @@ def preview(
         edits: For `EDIT`.
         accept_undelivered: Also from one that its sinks did not get.
     """
+    if how not in (REWIND, FORK, EDIT, UNDO):
+        raise InvalidInputError(
+            f"a checkpoint cannot be derived by {how!r}", expected=[REWIND, FORK, EDIT, UNDO], found=how
+        )
     origin = from_pipeline or pipeline
     if how == UNDO:
-        # What was the newest then is what it goes back to, delivered or not: undoing changes nothing else.
-        (_, from_id), accept_undelivered = undone_by(reading, pipeline), True
+        _, from_id = undone_by(reading, pipeline)
     number = CheckpointNumbers(reading, pipeline).next
     chosen = newest_id(reading, origin) if from_id is None else from_id
     planned = plan_derivation(
@@ -165,7 +179,7 @@ def preview(
 
 def newest_id(reading: Reading, pipeline: str) -> int:
     """The newest visible checkpoint. Raises `NotFoundError` without one."""
-    visible = heads(reading, pipeline)
+    visible = listed(reading, pipeline)
     if not visible:
         raise NotFoundError(
             f"pipeline {pipeline!r} has no checkpoint to derive from",
@@ -181,7 +195,7 @@ def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:
     Raises:
         ConflictError: The newest is not a derived one: there is work since that undoing would throw away.
     """
-    visible = heads(reading, pipeline)
+    visible = listed(reading, pipeline)
     if not visible:
         raise NotFoundError(f"pipeline {pipeline!r} has no checkpoint to undo")
     newest = visible[-1].checkpoint_id
@@ -196,46 +210,14 @@ def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:
     return newest, int(row["derived_over_id"])
 
 
-def _usable_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
-    row = committed_row(reading, pipeline, checkpoint_id)
-    if checkpoint_id in standing(reading, pipeline).retired:
-        raise NotFoundError(
-            f"checkpoint {checkpoint_id} of pipeline {pipeline!r} is retired",
-            expected=checkpoint_id,
-            next_step="Restore it first.",
-        )
-    return row
-
-
-def _check_sound(reading: Reading, row: Row) -> None:
-    """Refuses to hand on damage: a derived checkpoint would look whole until its state is read."""
-    fatal = [finding for finding in examine(reading, row) if finding.is_fatal]
-    if fatal and any(finding.is_fatal for finding in examine(as_saved(reading, row), row)):
-        raise CorruptionError(
-            f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} is damaged: "
-            + "; ".join(map(str, fatal)),
-            found=[str(finding) for finding in fatal],
-            next_step="Derive from another checkpoint.",
-        )
-
-
-def _check_delivered(reading: Reading, row: Row, source: CheckpointManifest, *, accept_undelivered: bool) -> None:
-    if accept_undelivered:
+def _check_edits(edits: object) -> None:
+    if edits is None:
         return
-    owed = [
-        f"sink {name!r} is {status}"
-        for name, status in sorted(source.sink_commit_statuses.items())
-        if not status.is_committed
-    ]
-    if row["checkpoint_id"] in standing(reading, row["pipeline"]).abandoned:
-        owed.append("a recovery passed over it")
-    if owed:
-        raise ConflictError(
-            f"checkpoint {row['checkpoint_id']} of pipeline {row['pipeline']!r} was not delivered: {'; '.join(owed)}",
-            expected="all sinks Committed",
-            found=owed,
-            next_step="Choose one that was delivered; `accept_undelivered=True`, or `--accept-undelivered`, gives up what its "
-            "sinks did not get.",
+    if not isinstance(edits, Mapping) or not all(isinstance(partitions, Mapping) for partitions in edits.values()):
+        raise InvalidInputError(
+            "the edits do not say which offsets of which sources",
+            expected="by source: offsets by partition",
+            found=edits,
         )
 
 
@@ -250,12 +232,3 @@ def _edited(sources: Mapping[str, ConnectorCheckpoint], edits: OffsetEdits) -> d
             sources[name], offsets={key: value for key, value in offsets.items() if value is not None}
         )
     return changed
-
-
-def _state_of(row: Row) -> tuple[str, int, str] | None:
-    """Where the state rows are: always with the checkpoint that brought them, however often it was derived from."""
-    if not any(child["table"] in STATE_TABLES for child in row["children"]):
-        return None
-    if row["state_attempt_id"] is not None:
-        return row["state_pipeline"], row["state_checkpoint_id"], row["state_attempt_id"]
-    return row["pipeline"], row["checkpoint_id"], row["attempt_id"]

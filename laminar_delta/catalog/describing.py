@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import load_manifest
-from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 
 if TYPE_CHECKING:

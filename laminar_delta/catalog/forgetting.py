@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.positions import FORGET
+from laminar_delta.catalog.generations import application_id
+from laminar_delta.catalog.position_rows import FORGET, forgotten_id
 from laminar_delta.catalog.said import check_reason
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
+from laminar_delta.engine.request import Fence
 from laminar_delta.errors import NotFoundError
 from laminar_delta.logs import Event, log_event
 
@@ -40,8 +42,15 @@ def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) 
             next_step="See `catalog.pipelines()` for those there are.",
         )
     metadata = {"operation": FORGET, "pipeline": pipeline, "owner": owner, "reason": reason}
+    application = application_id(pipeline)
+    # Before: what a takeover makes after it is not given up.
+    stands = engine.fences(SOURCE_CHECKPOINTS.name, [application]).get(application, 0)
     # By the partition alone: no file is opened for it.
     engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)
+    if stands:
+        # Beside the log, which is cleaned: rows that were given up are not to be taken for lost.
+        noted = {"operation": "note forgotten positions", "owner": owner}
+        engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(forgotten_id(pipeline), stands), metadata=noted)
     log_event(
         _LOG,
         logging.WARNING,

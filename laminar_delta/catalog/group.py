@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from laminar_delta.catalog.accepting import check_manifest, check_recoverable
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
-from laminar_delta.catalog.rows import check_numbers
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
-from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, LaminarDeltaError
@@ -96,8 +96,8 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
         raise InvalidInputError("a group commits to one catalog", expected="writers of this catalog", found="others")
     for save in saves:
         # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
-        check_numbers(save.manifest)
-        stored_states(save.manifest, save.state or {})
+        check_manifest(save.manifest)
+        stored_states(save.manifest, given_states(save.state))
 
 
 def _alone(save: Save) -> Saved | LaminarDeltaError:
@@ -111,13 +111,14 @@ def _alone(save: Save) -> Saved | LaminarDeltaError:
 def _begin(save: Save) -> _Member:
     writer = save.writer
     attempt = writer.committer.begin(save.manifest.checkpoint_id)
-    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, save.state or {}))
+    member = _Member(save, attempt, save.manifest, [], stored_states(save.manifest, given_states(save.state)))
     try:
         writer.settle()
         stored = writer.committer.stored(save.manifest.checkpoint_id)
         if stored is not None:
-            said = with_state(save.manifest, Measured.of(member.states)) if member.states else save.manifest
-            member.answer = writer.committer.same_again(said, stored)
+            member.answer = writer.same_again(save.manifest, member.states, stored)
+        else:
+            check_recoverable(save.manifest, member.states, has_frames=False)
     except LaminarDeltaError as error:
         # Whatever keeps one from beginning does not keep the others: a closed writer, a damaged checkpoint of its own.
         member.answer = error
@@ -162,11 +163,12 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
         except CommitUnknownError as error:
             for member in going:
                 member.answer = _told(member, error)
+                member.save.writer.abort(member.attempt)
         except Exception:
             raise
         except BaseException:
             for member in going:
-                member.save.writer.committer.interrupted([member.attempt])
+                member.save.writer.committer.doubt([member.attempt])
             raise
         else:
             for member in going:

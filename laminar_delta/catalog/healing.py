@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from laminar_delta.catalog.checkpoints import see_list
+from laminar_delta.catalog.checkpoints import manifest_row, see_list
 from laminar_delta.catalog.committed import LogTold, is_intact, known_elsewhere, salvaged_rows, told_by_log
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.salvage import Salvaged
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
@@ -121,6 +121,19 @@ def committed_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
             f"pipeline {pipeline!r} has no checkpoint {checkpoint_id}",
             expected=checkpoint_id,
             next_step=f"{see_list(pipeline)}; it may never have been committed, or have been removed.",
+        )
+    return row
+
+
+def unchanged_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Row:
+    """The row as it is now. Raises `CorruptionError` unless it is the one that was committed: it may hold state."""
+    row = manifest_row(reading, pipeline, checkpoint_id)
+    if not is_intact(row):
+        raise CorruptionError(
+            f"the manifest row of checkpoint {checkpoint_id} of pipeline {pipeline!r} is not the one that was committed",
+            expected=row["content_digest"],
+            found="other content",
+            details={"table": MANIFESTS.name, "checkpoint_id": checkpoint_id},
         )
     return row
 

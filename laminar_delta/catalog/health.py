@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.decisions import Standing, standings
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.maintenance import check_windows
 from laminar_delta.catalog.orphans import find_orphans
 from laminar_delta.catalog.overview import overviews
+from laminar_delta.catalog.standing import Standing, standings
 from laminar_delta.catalog.steps import remove_steps
 from laminar_delta.catalog.tables import TABLES, WRITERS
 from laminar_delta.engine.local.lock import HOLDER_FILE, CatalogLock, Process

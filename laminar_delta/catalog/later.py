@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.tables import ENGINE_PROPERTY, LATER, MANIFESTS, TABLES
+from laminar_delta.catalog.tables import BY_NAME, ENGINE_PROPERTY, LATER, MANIFESTS, TABLES
 from laminar_delta.catalog.views import VIEWS, views_without
 from laminar_delta.engine.sql import mentioned
-from laminar_delta.errors import ErrorCode, LaminarDeltaError, NotFoundError
+from laminar_delta.errors import ErrorCode, InvalidInputError, LaminarDeltaError, NotFoundError
 from laminar_delta.logs import Event, log_event
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -79,6 +80,38 @@ def relations(
             tables[spec.name] = None
     tables.update({name: version for name, version in versions.items() if version != ABSENT})
     return tables, views_without(_missing(tables))
+
+
+def checked_moment(timestamp_ms: object) -> int:
+    """A time that was asked for. Raises `InvalidInputError` when it is no number."""
+    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
+        raise InvalidInputError(
+            f"timestamp_ms is {timestamp_ms!r}",
+            expected="milliseconds since 1970, as a whole number",
+            found=timestamp_ms,
+            next_step="Give int(moment.timestamp() * 1000).",
+        )
+    return timestamp_ms
+
+
+def checked_versions(versions: object) -> dict[str, int]:
+    """Versions that were asked for, by table. Raises `InvalidInputError` when no catalog can have them."""
+    if not isinstance(versions, Mapping) or not versions:
+        raise InvalidInputError(
+            f"versions is {versions!r}",
+            expected="the version of one table at least",
+            found=versions,
+            next_step="Give some, such as {'manifests': 7}; without any it would be the catalog as it is.",
+        )
+    unknown = sorted(str(name) for name in versions.keys() - BY_NAME.keys())
+    if unknown:
+        raise InvalidInputError(
+            f"the catalog has no table {unknown[0]!r}",
+            expected=sorted(BY_NAME),
+            found=unknown,
+            next_step=f"There are: {', '.join(sorted(BY_NAME))}.",
+        )
+    return {name: check_ordering_number(f"version of table {name!r}", version) for name, version in versions.items()}
 
 
 def versions_at(engine: Engine, timestamp_ms: int) -> dict[str, int]:

@@ -47,7 +47,7 @@ def taken_rows(
 ) -> Taken:
     """What `read` finds in the version before each commit that may have taken rows away."""
     taken = Taken()
-    for entry in _losses(entries):
+    for entry in losses(entries):
         before = entry.version - 1
         try:
             found = list(read(reading.with_version(spec.name, before)))
@@ -62,7 +62,8 @@ def taken_rows(
     return taken
 
 
-def _losses(entries: Iterable[HistoryEntry]) -> Iterator[HistoryEntry]:
+def losses(entries: Iterable[HistoryEntry]) -> Iterator[HistoryEntry]:
+    """The commits among some that may have taken rows away."""
     for entry in entries:
         ours = COMMIT_KEY in entry.metadata
         if entry.version == 0 or entry.operation.startswith(_KEEP_ROWS):

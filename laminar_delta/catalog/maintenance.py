@@ -16,16 +16,17 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import heads, manifest_row
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import as_saved, find_row
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
 from laminar_delta.catalog.removal import removable, remove_progress, remove_retired
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.steps import remove_steps
 from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, QUERY_PROGRESS, RETENTION, SESSION_STEPS
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.logs import Event, log_event
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -74,7 +75,7 @@ class MaintenancePolicy:
                     found=value,
                     next_step="Give a timedelta, such as datetime.timedelta(days=1).",
                 )
-        if self.compact_after < 1:
+        if check_ordering_number("compact_after", self.compact_after) < 1:
             raise InvalidInputError("compact_after is too small", expected="1 or more", found=self.compact_after)
 
 
@@ -158,7 +159,8 @@ def maintain(
             tell(f"deleting unused files: table {spec.name}")
             # Rounded up: what is to stay for 90 minutes is not deleted after 60.
             hours = None if policy.vacuum_after is None else ceil(policy.vacuum_after / dt.timedelta(hours=1))
-            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run)
+            said = {"operation": "vacuum", "owner": owner}
+            files = engine.vacuum(spec.name, older_than_hours=hours, dry_run=dry_run, metadata=said)
             if files:
                 report.vacuumed[spec.name] = len(files)
     if not dry_run:
@@ -254,7 +256,7 @@ def _check_copies(engine: Engine) -> None:
                     f"VACUUM would one day take the only good copy of checkpoint {number} of pipeline {pipeline!r}: {problem}",
                     expected="whole as it is now",
                     found=problem,
-                    next_step="Derive a checkpoint from it or unpin it, then run maintenance again; or leave out VACUUM.",
+                    next_step="Derive a checkpoint from it, unpin it, and run maintenance again; or leave out VACUUM.",
                 )
 
 

@@ -6,14 +6,16 @@ the other: what is needed after all is restored, by whoever notices.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads
-from laminar_delta.catalog.decisions import RESTORED, RETIRED, Decision, Standing, decide, standing
+from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads, see_list
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.standing import RESTORED, RETIRED, Standing, standing
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError
+from laminar_delta.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
@@ -38,10 +40,10 @@ def followed(heads: Iterable[CheckpointHead], roots: Mapping[int, str]) -> dict[
     return reasons
 
 
-def used_elsewhere(reading: Reading, pipeline: str) -> dict[int, str]:
-    """Checkpoints whose state is used by visible checkpoints of other pipelines, and by whom."""
+def used_elsewhere(reading: Reading, pipeline: str, *, retired_after: dt.datetime | None = None) -> dict[int, str]:
+    """Checkpoints whose state is used by visible checkpoints of other pipelines, and by whom; see `needed`."""
     found = all_heads(reading, col("state_pipeline").eq(pipeline) & ~col("pipeline").eq(pipeline))
-    gone = {name: standing(reading, name).retired for name in {head.pipeline for head in found}}
+    gone = {name: _gone(standing(reading, name), retired_after) for name in {head.pipeline for head in found}}
     return {
         head.state_checkpoint_id: f"its state is used by checkpoint {head.checkpoint_id} of pipeline {head.pipeline!r}"
         for head in found
@@ -49,11 +51,94 @@ def used_elsewhere(reading: Reading, pipeline: str) -> dict[int, str]:
     }
 
 
-def needed(reading: Reading, pipeline: str, seen: Standing) -> dict[int, str]:
-    """All checkpoints of a pipeline that visible ones, of this pipeline or others, need or are; and why."""
+def needed(
+    reading: Reading, pipeline: str, seen: Standing, *, retired_after: dt.datetime | None = None
+) -> dict[int, str]:
+    """All checkpoints of a pipeline that visible ones, of this pipeline or others, need or are; and why.
+
+    Args:
+        reading: Where.
+        pipeline: Whose.
+        seen: What was decided on them.
+        retired_after: Those retired after that time count as visible: whoever restores one finds what it needs.
+    """
     heads = all_heads(reading, col("pipeline").eq(pipeline))
-    visible = {head.checkpoint_id: "visible" for head in heads if head.checkpoint_id not in seen.retired}
-    return followed(heads, {**visible, **used_elsewhere(reading, pipeline)})
+    gone = _gone(seen, retired_after)
+    visible = {head.checkpoint_id: "visible" for head in heads if head.checkpoint_id not in gone}
+    return followed(heads, {**visible, **used_elsewhere(reading, pipeline, retired_after=retired_after)})
+
+
+def _gone(seen: Standing, retired_after: dt.datetime | None) -> frozenset[int]:
+    if retired_after is None:
+        return seen.retired
+    return seen.removed.union(number for number in seen.retired if seen.retired_at[number] <= retired_after)
+
+
+def restore(engine: Engine, pipeline: str, checkpoint_id: int, *, reason: str | None, owner: str) -> None:
+    """Brings a retired checkpoint back, and what it needs with it.
+
+    Raises:
+        NotFoundError: It is removed.
+        ConflictError: Something that it needs is removed: it could not be read any more.
+    """
+    reading = Reading(engine)
+
+    def choose(seen: Standing) -> list[Decision]:
+        if checkpoint_id in seen.removed:
+            raise NotFoundError(
+                f"checkpoint {checkpoint_id} of pipeline {pipeline!r} is removed",
+                expected=checkpoint_id,
+                next_step=f"{see_list(pipeline)}: maintenance took it after the grace period.",
+            )
+        if checkpoint_id not in seen.retired:
+            return []
+        chain = _all_needed(reading, pipeline, checkpoint_id)
+        _check_there(reading, pipeline, checkpoint_id, chain)
+        numbers = sorted(number for name, number in chain if name == pipeline and number in seen.retired)
+        return [Decision(checkpoint_id=checkpoint_id, word=RESTORED, reason=reason)] + [
+            Decision(checkpoint_id=number, word=RESTORED, reason=f"needed by {checkpoint_id}") for number in numbers
+        ]
+
+    if not decide(engine, pipeline, choose, owner=owner):
+        return
+    # Other pipelines decide for themselves, so they are looked at once more when it is visible.
+    _keep(engine, pipeline, checkpoint_id, _all_needed(reading, pipeline, checkpoint_id), owner)
+
+
+def _all_needed(reading: Reading, pipeline: str, checkpoint_id: int) -> set[tuple[str, int]]:
+    """What a checkpoint needs, and what that needs, in whatever pipeline."""
+    heads: dict[str, dict[int, CheckpointHead]] = {}
+    found: set[tuple[str, int]] = set()
+    todo = [(pipeline, checkpoint_id)]
+    while todo:
+        name, number = todo.pop()
+        if name not in heads:
+            heads[name] = {head.checkpoint_id: head for head in all_heads(reading, col("pipeline").eq(name))}
+        head = heads[name].get(number)
+        more = set() if head is None else {*head.needs} - found
+        found |= more
+        todo.extend(more)
+    return found - {(pipeline, checkpoint_id)}
+
+
+def _check_there(reading: Reading, pipeline: str, checkpoint_id: int, needs: Iterable[tuple[str, int]]) -> None:
+    for other, numbers in _by_pipeline(needs).items():
+        removed = sorted(standing(reading, other).removed & numbers)
+        if removed:
+            raise ConflictError(
+                f"checkpoint {checkpoint_id} of pipeline {pipeline!r} needs checkpoint {removed[0]} of {other!r}, "
+                "which maintenance removed",
+                expected="retained",
+                found="removed",
+                next_step="Save a full checkpoint, or derive from another one.",
+            )
+
+
+def _by_pipeline(needs: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for pipeline, number in sorted(needs):
+        found.setdefault(pipeline, set()).add(number)
+    return found
 
 
 def restore_needed(engine: Engine, pipeline: str, *, owner: str) -> frozenset[int]:
@@ -77,20 +162,21 @@ def keep_needed(engine: Engine, pipeline: str, checkpoint_id: int, *, owner: str
     Raises:
         ConflictError: It was removed for good; the checkpoint is of no use, and retired.
     """
-    reading = Reading(engine)
     own = col("pipeline").eq(pipeline) & col("checkpoint_id").eq(checkpoint_id)
-    for head in all_heads(reading, own):
-        for other, number in head.needs:
-            seen = standing(reading, other)
-            if number in seen.removed:
-                retired = Decision(checkpoint_id=checkpoint_id, word=RETIRED, reason=f"{number} is removed")
-                decide(engine, pipeline, lambda _, retired=retired: [retired], owner=owner)  # type: ignore[misc]
-                raise ConflictError(
-                    f"checkpoint {checkpoint_id} of pipeline {pipeline!r} needs checkpoint {number} of {other!r}, "
-                    "which maintenance removed meanwhile",
-                    expected="retained",
-                    found="removed",
-                    next_step="Save a full checkpoint, or derive from another one.",
-                )
-            if number in seen.retired:
-                restore_needed(engine, other, owner=owner)
+    for head in all_heads(Reading(engine), own):
+        _keep(engine, pipeline, checkpoint_id, head.needs, owner)
+
+
+def _keep(engine: Engine, pipeline: str, checkpoint_id: int, needs: Iterable[tuple[str, int]], owner: str) -> None:
+    """Restores what a visible checkpoint needs; or retires it where that is removed, and raises `ConflictError`."""
+    reading = Reading(engine)
+    for other, numbers in _by_pipeline(needs).items():
+        if standing(reading, other).retired & numbers:
+            restore_needed(engine, other, owner=owner)
+    try:
+        # Only now: of restoring and removing one came first, and stands.
+        _check_there(reading, pipeline, checkpoint_id, needs)
+    except ConflictError as error:
+        retired = Decision(checkpoint_id=checkpoint_id, word=RETIRED, reason=error.message)
+        decide(engine, pipeline, lambda _: [retired], owner=owner)
+        raise

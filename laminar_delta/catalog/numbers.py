@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.bounds import above, bound
 from laminar_delta.catalog.committed import committed_ids
-from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.standing import BURNED, Standing, standing
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading
+    from laminar_delta.engine.base import Engine
 
 
 class CheckpointNumbers:
@@ -23,10 +26,11 @@ class CheckpointNumbers:
     def __init__(self, reading: Reading, pipeline: str) -> None:
         self._reading = reading
         self._pipeline = pipeline
-        self.highest = _highest(reading, pipeline)
+        self._recorded, self.highest = _highest(reading, pipeline)
         """Above it nothing was ever committed, and there is no need to look."""
         self.next = self.highest + 1
         """What the next checkpoint gets unless it names one."""
+        self._given: set[int] = set()
 
     def take(self, wanted: int | None) -> int:
         """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id.
@@ -35,13 +39,27 @@ class CheckpointNumbers:
             InvalidInputError: It is beyond what an id can be. Nothing is taken: ids after it would be beyond it too.
         """
         number = check_ordering_number("checkpoint_id", self.next if wanted is None else wanted)
-        self.next = max(self.next, number + 1)
+        if number >= self.next:
+            self._given.add(number)
+            self.next = number + 1
         return number
 
-    def note(self, checkpoint_id: int) -> None:
-        """This one is committed, or may be."""
+    @property
+    def unrecorded(self) -> int | None:
+        """The highest id given out, where nothing that stays tells of it: neither a checkpoint nor a decision."""
+        return self.next - 1 if self.next - 1 > self._recorded else None
+
+    def note(self, checkpoint_id: int, *, certain: bool) -> None:
+        """This one is committed for certain, or may be."""
+        if certain:
+            self._recorded = max(self._recorded, checkpoint_id)
+        self._given.discard(checkpoint_id)
         self.highest = max(self.highest, checkpoint_id)
         self.next = max(self.next, checkpoint_id + 1)
+
+    def is_new(self, checkpoint_id: int) -> bool:
+        """Whether it was never committed, for certain: above the highest nothing was, nor what was only given out here."""
+        return checkpoint_id > self.highest or checkpoint_id in self._given
 
     def check_not_removed(self, checkpoint_id: int) -> None:
         """Raises `ConflictError` when the checkpoint of that id was removed: no id is ever committed twice."""
@@ -55,7 +73,7 @@ class CheckpointNumbers:
 
     def check_new(self, checkpoint_ids: Iterable[int]) -> None:
         """Raises `ConflictError` when one of several ids was ever committed: one look for all of them."""
-        numbers = [number for number in checkpoint_ids if number <= self.highest]
+        numbers = [number for number in checkpoint_ids if not self.is_new(number)]
         if not numbers:
             return
         removed = standing(self._reading, self._pipeline).removed
@@ -70,10 +88,12 @@ class CheckpointNumbers:
             )
 
 
-def _highest(reading: Reading, pipeline: str) -> int:
-    """The highest id anyone used, also in attempts that never committed (theirs are burned) and for what is removed since."""
-    committed = committed_ids(reading, pipeline)
-    highest = max({0, *committed, *standing(reading, pipeline).decided})
+def _highest(reading: Reading, pipeline: str) -> tuple[int, int]:
+    """The highest id that a checkpoint or a decision tells of, also for what is removed since; and the highest anyone used,
+    also in attempts that never committed: theirs are burned.
+    """
+    committed, seen = committed_ids(reading, pipeline), standing(reading, pipeline)
+    highest = recorded = max({seen.burned, *committed, *seen.decided})
     for table in (MANIFESTS, SOURCE_OFFSETS, OPERATOR_SNAPSHOTS, OPERATOR_DELTAS):
         try:
             highest = max(above(reading, table, pipeline, "checkpoint_id", highest))
@@ -84,4 +104,14 @@ def _highest(reading: Reading, pipeline: str) -> int:
                 raise
             # Some that nobody used may be left out; none is given out twice.
             highest = bound(reading, table, pipeline, "checkpoint_id", highest, error)
-    return highest
+    return recorded, highest
+
+
+def burn(engine: Engine, held: Generation, number: int) -> None:
+    """Records that no id up to this one is to be given out again, though it is no checkpoint's."""
+
+    def choose(seen: Standing) -> list[Decision]:
+        reason = f"given out by generation {held.number} and not committed by it"
+        return [] if seen.burned >= number else [Decision(checkpoint_id=number, word=BURNED, reason=reason)]
+
+    decide(engine, held.pipeline, choose, owner=held.owner, generation=held.number)

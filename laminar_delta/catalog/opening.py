@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.formats import UpgradePlan, check_format, plan_upgrade, upgrade
 from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.said import check_said
 from laminar_delta.catalog.tables import (
     ENGINE_PROPERTY,
     MANIFESTS,
@@ -44,12 +46,14 @@ _FENCED = (SOURCE_CHECKPOINTS, RETENTION, STATE_BATCHES)
 """The tables beside `manifests` whose commits carry fences."""
 
 
-def open_catalog(location: str, *, engine: str | None = None, create: bool = True, **options: Any) -> Catalog:
+def open_catalog(
+    location: str | os.PathLike[str], *, engine: str | None = None, create: bool = True, **options: Any
+) -> Catalog:
     """Opens the catalog at a location, making its tables if it is new. Safe when many do so at once.
 
     Args:
         location: A directory or URI (committed by the `embedded` engine), or a schema name such as `main.checkpoints`
-            (committed by `spark`).
+            (committed by `spark`); a `Path` is a directory, whatever it looks like.
         engine: Which engine commits; by default what the location says. Recorded when the catalog is made.
         create: Make the catalog if there is none; otherwise that is `NotFoundError`.
         **options: What the engine takes, such as `spark` or `storage_options`. A job gives its `spark` wherever the catalog is:
@@ -58,11 +62,13 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
     Raises:
         ConflictError: Another engine commits to this catalog.
         FormatError: The catalog has another format, or its fences could expire.
+        InvalidInputError: It is no location, or a directory whose path the engine cannot write to. Nothing was made.
     """
-    name = engine or engine_for(location)
+    place = _located(location)
+    name = engine or engine_for(place)
     if name == EMBEDDED:
         options.pop("spark", None)
-    opened = open_engine(name, location, **options)
+    opened = open_engine(name, place, **options)
     is_new = not opened.exists(MANIFESTS.name)
     if is_new:
         if not create:
@@ -78,7 +84,9 @@ def open_catalog(location: str, *, engine: str | None = None, create: bool = Tru
     return catalog
 
 
-def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool = False, **options: Any) -> UpgradePlan:
+def upgrade_catalog(
+    location: str | os.PathLike[str], *, engine: str | None = None, dry_run: bool = False, **options: Any
+) -> UpgradePlan:
     """Takes a catalog that `open_catalog` refuses as too old to the format of this code. Stop its writers first.
 
     Args:
@@ -91,10 +99,27 @@ def upgrade_catalog(location: str, *, engine: str | None = None, dry_run: bool =
         FormatError: It is newer than this code, which formats never go back to.
         NotFoundError: There is no catalog.
     """
-    opened = open_engine(engine or engine_for(location), location, **options)
+    place = _located(location)
+    opened = open_engine(engine or engine_for(place), place, **options)
     _check_there(opened)
     check_engine(opened)
     return plan_upgrade(opened) if dry_run else upgrade(opened)
+
+
+def _located(location: object) -> str:
+    """A location as text. Raises `InvalidInputError` for what names no place."""
+    text: object = os.fspath(location) if isinstance(location, os.PathLike) else location
+    if isinstance(text, str) and text is not location:
+        # A path is one also where it looks like the name of a schema.
+        text = str(Path(text).absolute())
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInputError(
+            f"{location!r} is no place for a catalog",
+            expected="a directory, a URI, or a schema name such as main.checkpoints",
+            found=type(location).__name__ if not isinstance(location, str) else location,
+        )
+    check_said(location=text)
+    return text
 
 
 def _check_there(engine: Engine) -> None:

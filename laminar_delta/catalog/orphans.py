@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
-from laminar_delta.catalog.committed import committed_attempts
+from laminar_delta.catalog.committed_attempts import committed_attempts
 from laminar_delta.catalog.generations import Generation
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.removal import delete_rows

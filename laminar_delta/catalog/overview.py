@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import inline_bytes
 from laminar_delta.catalog.choosing import names_damage
-from laminar_delta.catalog.decisions import Standing, standings
+from laminar_delta.catalog.standing import Standing, standings
 from laminar_delta.catalog.statuses import combined_statuses, intact_changes
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, WRITERS
 from laminar_delta.engine.predicate import col

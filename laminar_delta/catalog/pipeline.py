@@ -13,24 +13,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row, see_list
-from laminar_delta.catalog.choosing import FailedSinks
-from laminar_delta.catalog.decisions import (
-    PINNED,
-    RELEASED,
-    RESTORED,
-    RETIRED,
-    Decision,
-    Standing,
-    decide,
-    standing,
-)
-from laminar_delta.catalog.said import check_reason
+from laminar_delta.catalog.checkpoints import CheckpointHead, heads, load_manifest, manifest_row
+from laminar_delta.catalog.choosing import FailedSinks, check_hash
+from laminar_delta.catalog.decisions import Decision, decide
+from laminar_delta.catalog.said import check_moment, check_reason, check_said
+from laminar_delta.catalog.standing import PINNED, RELEASED, RETIRED, Standing, standing
 from laminar_delta.catalog.tables import RECOVERIES
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError, SessionStateError
 from laminar_delta.model.display import Displayed
-from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.model.ids import check_ordering_number, validate_pipeline_name
 from laminar_delta.model.manifest import now_ms
 
 if TYPE_CHECKING:
@@ -55,8 +47,14 @@ class Pipeline(Displayed):
     reading: Reading
 
     def list(self) -> list[CheckpointHead]:
-        """All visible checkpoints, ascending by id."""
-        return heads(self.reading, self.name)
+        """All visible checkpoints, ascending by id.
+
+        Raises:
+            CorruptionError: Somebody took out the rows of all of them, and no earlier version of the table has them.
+        """
+        from laminar_delta.catalog.listing import listed
+
+        return listed(self.reading, self.name)
 
     def standing(self) -> Standing:
         """What was decided on its checkpoints: which are pinned, retired, abandoned."""
@@ -67,10 +65,11 @@ class Pipeline(Displayed):
         found = self.list()
         if not found:
             return None
-        return load_manifest(self.reading, manifest_row(self.reading, self.name, found[-1].checkpoint_id))
+        return load_manifest(self.reading, self._committed(found[-1].checkpoint_id))
 
     def at(self, moment: dt.datetime) -> CheckpointManifest | None:
         """The manifest of the newest visible checkpoint that was saved by then, by its own time; None before the first."""
+        check_moment(moment)
         limit = moment.timestamp() * 1000
         found = [head for head in self.list() if head.timestamp_ms <= limit]
         return None if not found else self.get(found[-1].checkpoint_id)
@@ -79,6 +78,7 @@ class Pipeline(Displayed):
         """One checkpoint with everything there is to say of it, retired or not. Raises `NotFoundError`."""
         from laminar_delta.catalog.describing import describe
 
+        check_ordering_number("checkpoint_id", checkpoint_id)
         return describe(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
 
     def timeline(self) -> builtins.list[Happening]:
@@ -136,31 +136,41 @@ class Pipeline(Displayed):
         return find_orphans(self.reading.engine, self.name)
 
     def get(self, checkpoint_id: int) -> CheckpointManifest:
-        """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`."""
+        """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`.
+
+        A row that was deleted or overwritten since is read as it was committed: what `recover` chooses is found.
+        """
         return load_manifest(self.reading, self._visible(checkpoint_id))
 
     def _visible(self, checkpoint_id: int) -> Row:
+        check_ordering_number("checkpoint_id", checkpoint_id)
         if checkpoint_id in standing(self.reading, self.name).retired:
             raise NotFoundError(
                 f"checkpoint {checkpoint_id} of pipeline {self.name!r} is retired",
                 expected=checkpoint_id,
                 next_step="Restore it, as long as maintenance has not removed its rows.",
             )
-        return manifest_row(self.reading, self.name, checkpoint_id)
+        return self._committed(checkpoint_id)
+
+    def _committed(self, checkpoint_id: int) -> Row:
+        from laminar_delta.catalog.healing import committed_row
+
+        return committed_row(self.reading, self.name, checkpoint_id)
 
     def state(self, checkpoint_id: int, *, heal: bool = True) -> CheckpointState:
-        """The operator state of one checkpoint. Raises `NotFoundError` without the checkpoint.
+        """The operator state of one checkpoint, retired or not as long as its rows are there. Raises `NotFoundError`.
 
         Args:
             checkpoint_id: Whose.
             heal: Read rows that were deleted or overwritten since as they were saved, as far back as the log reaches: every
                 checkpoint that `recover` chooses can be read. Otherwise as they are now, or `CorruptionError`.
         """
-        from laminar_delta.catalog.healing import committed_row
+        from laminar_delta.catalog.healing import committed_row, unchanged_row
         from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 
-        find = committed_row if heal else manifest_row
-        return CheckpointState(self.reading, find(self.reading, self.name, checkpoint_id), heal)
+        number = check_ordering_number("checkpoint_id", checkpoint_id)
+        find = committed_row if heal else unchanged_row
+        return CheckpointState(self.reading, find(self.reading, self.name, number), heal)
 
     def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
         """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""
@@ -178,6 +188,7 @@ class Pipeline(Displayed):
         from laminar_delta.catalog.validation import examine
         from laminar_delta.model.findings import ValidationResult
 
+        check_ordering_number("checkpoint_id", checkpoint_id)
         row = manifest_row(self.reading, self.name, checkpoint_id)
         result = ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
         # What a damaged row says of its sinks is not to be relied on.
@@ -201,17 +212,19 @@ class Pipeline(Displayed):
             dry_run: Only look.
             owner: Who, for the record.
         """
-        from laminar_delta.catalog.recovery import Walk, store
+        from laminar_delta.catalog.recording import store
+        from laminar_delta.catalog.recovery import Walk
 
+        check_hash(pipeline_hash)
         report = Walk(self.reading, self.name, failed_sinks, pipeline_hash).run(dry_run=dry_run)
         return (
-            report if dry_run or self.reading.versions else store(self.reading.engine, report, owner or default_owner())
+            report if dry_run or self.reading.is_past else store(self.reading.engine, report, owner or default_owner())
         )
 
     def prune(self, policy: RetentionPolicy, *, dry_run: bool = False, owner: str | None = None) -> RetentionPlan:
         """Retires what a policy does not keep: gone for readers at once, to be restored until removed for good."""
+        from laminar_delta.catalog.deliveries import newest_delivered
         from laminar_delta.catalog.needs import restore_needed, used_elsewhere
-        from laminar_delta.catalog.recovery import newest_delivered
         from laminar_delta.catalog.retention import RetentionPlan, plan
 
         made = RetentionPlan(retire=(), keep=())
@@ -220,7 +233,8 @@ class Pipeline(Displayed):
             nonlocal made
             resumable = newest_delivered(self.reading, self.name, seen)
             used = used_elsewhere(self.reading, self.name)
-            made = plan(self.list(), seen, policy, now_ms=now_ms(), resumable=resumable, used=used)
+            # What only earlier versions have is not decided on.
+            made = plan(heads(self.reading, self.name), seen, policy, now_ms=now_ms(), resumable=resumable, used=used)
             return [Decision(checkpoint_id=number, word=RETIRED, reason="pruned") for number in made.retire]
 
         if dry_run:
@@ -246,27 +260,24 @@ class Pipeline(Displayed):
         return remove_orphans(self.reading.engine, self.name, owner=owner or default_owner(), aborted=aborted)
 
     def restore(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
-        """Brings a retired checkpoint back, as long as its rows are there. One that is visible stays so."""
+        """Brings a retired checkpoint back with what it needs, as long as its rows are there. One that is visible stays so.
+
+        Raises:
+            ConflictError: Something that it needs is removed: it could not be read any more.
+        """
+        from laminar_delta.catalog.needs import restore
+
         self._check_writable()
+        check_ordering_number("checkpoint_id", checkpoint_id)
+        check_said(reason=reason, owner=owner)
         manifest_row(self.reading, self.name, checkpoint_id)
-
-        def choose(seen: Standing) -> list[Decision]:
-            if checkpoint_id in seen.removed:
-                raise NotFoundError(
-                    f"checkpoint {checkpoint_id} of pipeline {self.name!r} is removed",
-                    expected=checkpoint_id,
-                    next_step=f"{see_list(self.name)}: maintenance took it after the grace period.",
-                )
-            if checkpoint_id not in seen.retired:
-                return []
-            return [Decision(checkpoint_id=checkpoint_id, word=RESTORED, reason=reason)]
-
-        decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
+        restore(self.reading.engine, self.name, checkpoint_id, reason=reason, owner=owner or default_owner())
 
     def pin(self, checkpoint_id: int, *, reason: str, owner: str | None = None) -> None:
         """Keeps a checkpoint from being retired. Pinning twice changes nothing; a retired one is `ConflictError`."""
         self._check_writable()
         check_reason("a pin", reason)
+        check_ordering_number("checkpoint_id", checkpoint_id)
         manifest_row(self.reading, self.name, checkpoint_id)
 
         def choose(seen: Standing) -> list[Decision]:
@@ -288,6 +299,8 @@ class Pipeline(Displayed):
     def unpin(self, checkpoint_id: int, *, reason: str | None = None, owner: str | None = None) -> None:
         """Lets retention decide on a checkpoint again."""
         self._check_writable()
+        check_ordering_number("checkpoint_id", checkpoint_id)
+        check_said(reason=reason, owner=owner)
 
         def choose(seen: Standing) -> list[Decision]:
             if checkpoint_id not in seen.pinned:
@@ -297,7 +310,7 @@ class Pipeline(Displayed):
         decide(self.reading.engine, self.name, choose, owner=owner or default_owner())
 
     def _check_writable(self) -> None:
-        if self.reading.versions:
+        if self.reading.is_past:
             raise SessionStateError("a catalog as it was cannot be written", next_step="Use the catalog as it is.")
 
 

@@ -7,7 +7,6 @@ A takeover raises it, so that also statements without a transaction identifier, 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,29 +14,31 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
+from laminar_delta.catalog.position_rows import (
+    HEAD,
+    RESULT,
+    SOURCE,
+    check_never_made,
+    checksum,
+    intact_rows,
+    is_whole,
+    whole_rows,
+)
 from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col, source, target
 from laminar_delta.engine.request import Merge, WhenMatched
-from laminar_delta.errors import CorruptionError, FencedError, StorageError
+from laminar_delta.errors import CorruptionError, FencedError, InvalidInputError, StorageError
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
+    from laminar_delta.catalog.position_rows import RowKey
     from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Predicate
-
-HEAD = "head"
-"""The kind of the row that fences the others; its `source` is empty."""
-SOURCE = "source"
-"""The kind of a source's position."""
-RESULT = "result"
-"""The kind of a query's result sequence; its `source` is the query."""
-
-FORGET = "forget positions"
-"""What the commit is called that gives up a pipeline's rows: see `forgetting`."""
 
 KEYS = ("pipeline", "kind", "source")
 """What a row is known by."""
@@ -58,6 +59,10 @@ class Positions:
     sources: Mapping[str, SourceCheckpoint] = field(default_factory=dict)
     results: Mapping[str, int] = field(default_factory=dict)
     """The last result sequence of each query."""
+    checksums: Mapping[RowKey, int] = field(default_factory=dict)
+    """Of all of those, as their rows have them."""
+    missing: tuple[Row, ...] = ()
+    """Rows that somebody took out of the table, as an earlier version has them; they stand, and the next commit writes them."""
 
     @property
     def empty(self) -> bool:
@@ -66,16 +71,13 @@ class Positions:
 
 
 def read_positions(reading: Reading, pipeline: str) -> Positions:
-    """Everything committed of a pipeline's sources. What cannot be read is an error, never nothing."""
-    rows = _rows(reading, col("pipeline").eq(pipeline))
+    """Everything committed of a pipeline's sources. What cannot be read is an error, never nothing.
+
+    Raises:
+        CorruptionError: Rows are lost, and no earlier version that can be read has them.
+    """
+    rows, missing = whole_rows(reading, pipeline)
     heads = [row for row in rows if row["kind"] == HEAD]
-    if len(heads) != min(1, len(rows)):
-        raise CorruptionError(
-            f"pipeline {pipeline!r} has {len(heads)} head rows in {SOURCE_CHECKPOINTS.name!r}",
-            expected=1,
-            found=len(heads),
-            next_step="Restore the table to a version before someone changed it by hand.",
-        )
     head: Row = heads[0] if heads else dict.fromkeys(SOURCE_CHECKPOINTS.schema.names)
     return Positions(
         pipeline=pipeline,
@@ -85,14 +87,18 @@ def read_positions(reading: Reading, pipeline: str) -> Positions:
         config_hash=None if head["config_hash"] is None else int(head["config_hash"]),
         sources={row["source"]: _checkpoint(row) for row in rows if row["kind"] == SOURCE},
         results={row["source"]: row["sequence"] for row in rows if row["kind"] == RESULT},
+        checksums={(row["kind"], row["source"]): row["checksum"] for row in rows if row["kind"] != HEAD},
+        missing=missing,
     )
 
 
 def read_position(reading: Reading, pipeline: str, name: str) -> SourceCheckpoint | None:
     """The committed position of one source."""
+    name = check_text("source", name)
     where = col("pipeline").eq(pipeline) & col("kind").eq(SOURCE) & col("source").eq(name)
-    rows = _rows(reading, where)
-    return _checkpoint(rows[0]) if rows else None
+    rows = intact_rows(reading, where)
+    # That there is none is said only when all the others are there.
+    return _checkpoint(rows[0]) if rows else read_positions(reading, pipeline).sources.get(name)
 
 
 def min_confirmed(
@@ -108,12 +114,29 @@ def min_confirmed(
     Returns:
         None when nobody has confirmed anything.
     """
-    where = col("kind").eq(SOURCE) & col("source").eq(name)
-    if pipelines is not None:
-        where = col("pipeline").is_in(sorted(set(pipelines))) & where
-    rows = _rows(reading, where)
-    behind = min(rows, key=lambda row: (row["sequence"], row["pipeline"]), default=None)
-    return None if behind is None else (behind["pipeline"], _checkpoint(behind))
+    source_name = check_text("source", name)
+    if isinstance(pipelines, str):
+        raise InvalidInputError("who counts is given by several names", expected="a list of names", found="a text")
+    wanted = None if pipelines is None else {check_text("pipeline", one) for one in pipelines}
+    if wanted is not None and not wanted:
+        return None
+    together: dict[str, list[Row]] = {one: [] for one in wanted or ()}
+    for row in intact_rows(reading, None if wanted is None else col("pipeline").is_in(sorted(wanted))):
+        together.setdefault(row["pipeline"], []).append(row)
+    # A pipeline that lost its row has not confirmed nothing: others would take what it needs for no longer needed.
+    found = {
+        pipeline: next(
+            (_checkpoint(row) for row in rows if (row["kind"], row["source"]) == (SOURCE, source_name)), None
+        )
+        if is_whole(rows)
+        else read_positions(reading, pipeline).sources.get(source_name)
+        for pipeline, rows in together.items()
+    }
+    confirmed = [(position.sequence, pipeline) for pipeline, position in found.items() if position is not None]
+    if not confirmed:
+        return None
+    _, behind = min(confirmed)
+    return behind, found[behind] or SourceCheckpoint(sequence=0)
 
 
 def raise_head(engine: Engine, taken: Generation, metadata: Mapping[str, object]) -> bool:
@@ -139,7 +162,7 @@ def raise_head(engine: Engine, taken: Generation, metadata: Mapping[str, object]
     )
     merge = Merge(keys=KEYS, scope=target("pipeline").eq(taken.pipeline), when_matched=(raised,))
     if taken.number > 1 and not _head_rows(engine, taken.pipeline):
-        _check_never_made(engine, taken.pipeline)
+        check_never_made(Reading(engine), taken.pipeline)
     rows = pa.Table.from_pylist([row], schema=SOURCE_CHECKPOINTS.schema)
 
     def raise_once() -> bool:
@@ -163,20 +186,9 @@ def compare_and_set(pipeline: str, generation: int, ordinal: int) -> Merge:
         keys=KEYS,
         scope=target("pipeline").eq(pipeline),
         when_matched=(WhenMatched(delete=True, condition=gone & source("kind").ne(HEAD)), WhenMatched()),
-        insert_condition=~gone,
+        insert_condition=~gone & source("kind").ne(HEAD),
         guard=_head(pipeline) & col("generation").eq(generation) & col("ordinal").eq(ordinal),
     )
-
-
-def checksum(row: Row) -> int:
-    """Over what a row says of its source, query or configuration; in a form that SQL can compute too.
-
-    The generation is not in it: a takeover raises it without knowing the rest, and a wrong one lets nobody in.
-    """
-    position = None if row["position"] is None else row["position"].hex().upper()
-    config_hash = None if row["config_hash"] is None else int(row["config_hash"])
-    said = (row["kind"], row["source"], row["sequence"], position, config_hash)
-    return zlib.crc32("|".join("-" if part is None else str(part) for part in said).encode())
 
 
 def _head(pipeline: str) -> Predicate:
@@ -185,7 +197,7 @@ def _head(pipeline: str) -> Predicate:
 
 def _head_rows(engine: Engine, pipeline: str) -> list[Row]:
     try:
-        return _rows(Reading(engine), _head(pipeline))
+        return intact_rows(Reading(engine), _head(pipeline))
     except (StorageError, CorruptionError) as error:
         raise_unless_damage(error)
         error.next_step = (
@@ -193,27 +205,6 @@ def _head_rows(engine: Engine, pipeline: str) -> list[Row]:
             f"`catalog.forget_positions({pipeline!r}, reason=...)` gives up where its sources were; checkpoints stay."
         )
         raise
-
-
-def _check_never_made(engine: Engine, pipeline: str) -> None:
-    """Refuses to make a head row where there was one. A takeover that was cut off may never have made it."""
-    for entry in engine.history(SOURCE_CHECKPOINTS.name):
-        if entry.metadata.get("pipeline") == pipeline:
-            if entry.metadata.get("operation") == FORGET:
-                return
-            raise CorruptionError(
-                f"pipeline {pipeline!r} has lost its rows in {SOURCE_CHECKPOINTS.name!r}",
-                expected="a head row",
-                found=None,
-                next_step=f"Restore the table: version {entry.version} had them. Nothing was made in their place.",
-                details={"table": SOURCE_CHECKPOINTS.name, "version": entry.version},
-            )
-
-
-def _rows(reading: Reading, where: Predicate) -> list[Row]:
-    return reading.rows_despite_rot(
-        SOURCE_CHECKPOINTS, where=where, exact=True, intact=lambda row: row["checksum"] == checksum(row)
-    )
 
 
 def _checkpoint(row: Row) -> SourceCheckpoint:

@@ -57,6 +57,8 @@ class Reading:
     versions: Mapping[str, int] = field(default_factory=dict)
     stored_at: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """By table and checkpoint, where its rows are read at a version of their own: healing a chain."""
+    is_past: bool = False
+    """Whether it is a catalog as it was: nothing is written through it, whatever versions it names."""
 
     def rows(
         self, spec: TableSpec, *, where: Predicate | None = None, columns: Sequence[str] | None = None
@@ -98,7 +100,7 @@ class Reading:
             spec: The table.
             where: Which rows.
             exact: Only from a version that certainly has the same rows, or `CorruptionError`. Otherwise rows of later appends
-                may be missing, and as a last resort those that are not intact are left out.
+                may be missing, some may come twice, and as a last resort those that are not intact are left out.
             intact: Whether a row is as it was written.
         """
         problem: LaminarDeltaError
@@ -125,7 +127,8 @@ class Reading:
                 raise_unless_damage(error)
                 continue
             if all(intact(row) for row in rows):
-                return rows
+                # Where what came later may be missing, what is sound now is not given up for it.
+                return rows if exact or sound is None else [*sound, *rows]
         if sound is not None and not exact:
             return sound
         if sound is not None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.choosing import FailedSinks
-from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.choosing import FailedSinks, failed_sinks_of
+from laminar_delta.catalog.deliveries import Deliveries, all_committed
 from laminar_delta.catalog.healing import as_saved, find_rows
+from laminar_delta.catalog.said import storable
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step
-from laminar_delta.catalog.statuses import current_statuses
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.validation import examine
 from laminar_delta.errors import SessionStateError
 from laminar_delta.model.status import SinkCommitKind, SinkCommitStatus
@@ -100,11 +101,12 @@ def open_checkpoints(reading: Reading, pipeline: str) -> list[OpenCheckpoint]:
     decided = standing(reading, pipeline)
     rows = find_rows(reading, pipeline).rows
     found: list[OpenCheckpoint] = []
+    deliveries = Deliveries(reading, pipeline)
     for row in sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True):
         if row["checkpoint_id"] in decided.retired | decided.abandoned:
             continue
-        statuses = current_statuses(reading, row)
-        if all(status.is_committed for status in statuses.values()):
+        statuses = deliveries.statuses(row)
+        if all_committed(statuses):
             break
         found.append(OpenCheckpoint(row=row, statuses=statuses))
     return found[::-1]
@@ -122,7 +124,7 @@ class Reconciliation:
     def __init__(self, writer: Writer, sinks: Sinks, failed_sinks: FailedSinks) -> None:
         self._writer = writer
         self._sinks = sinks
-        self._failed_sinks = failed_sinks
+        self._failed_sinks = failed_sinks_of(failed_sinks)
 
     def run(self) -> ReconcileReport:
         """Asks and mends, oldest first: a checkpoint is delivered only on top of delivered ones.
@@ -223,4 +225,5 @@ class Reconciliation:
 
 def commit_failure(sink: str, error: Exception | None) -> SinkCommitStatus:
     """The status of a sink whose commit raised, in LaminarDB's words."""
-    return SinkCommitStatus.failed(f"sink '{sink}' commit failed: {error}")
+    # A sink's words must not keep what the other sinks did from being recorded.
+    return SinkCommitStatus.failed(storable(f"sink '{sink}' commit failed: {error}"))

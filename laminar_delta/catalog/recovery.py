@@ -6,30 +6,25 @@ heals what someone deleted or overwrote later. A table that cannot be read is an
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from laminar_delta.catalog import blame
+from laminar_delta.catalog.beginning import check_beginning
 from laminar_delta.catalog.checkpoints import load_manifest
-from laminar_delta.catalog.choosing import ABANDONED_REASON, UNDELIVERED_REASON, FailedSinks
-from laminar_delta.catalog.decisions import ABANDONED, RESUMED, Decision, Standing, decide, standing
+from laminar_delta.catalog.choosing import ABANDONED_REASON, UNDELIVERED_REASON, FailedSinks, failed_sinks_of
+from laminar_delta.catalog.decisions import Decision, decide
+from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.generations import check_held
 from laminar_delta.catalog.healing import as_saved, find_rows
-from laminar_delta.catalog.rows import created_at
-from laminar_delta.catalog.said import check_said
-from laminar_delta.catalog.statuses import current_statuses
-from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES
+from laminar_delta.catalog.reading import STATE_TABLES
+from laminar_delta.catalog.recording import store
+from laminar_delta.catalog.standing import ABANDONED, RESUMED, Standing, standing
+from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.catalog.validation import HISTORY_GONE, examine
-from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CommitUnknownError, ConflictError, StorageError
-from laminar_delta.logs import Event, log_event
+from laminar_delta.errors import ConflictError, CorruptionError
 from laminar_delta.model.findings import Finding
-from laminar_delta.model.ids import new_attempt_id
 from laminar_delta.model.manifest import now_ms
 from laminar_delta.model.report import HealedRows, RecoveryReport, SkippedCheckpoint
 from laminar_delta.model.status import SinkCommitKind
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
 
-
-_LOG = logging.getLogger(__name__)
 
 _PASSED_BEFORE = f"{ABANDONED_REASON}a later recovery passed over it"
 
@@ -60,6 +53,11 @@ class Walk:
     skipped: list[SkippedCheckpoint] = field(default_factory=list)
     healed: list[HealedRows] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    deliveries: Deliveries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.failed_sinks = failed_sinks_of(self.failed_sinks)
+        self.deliveries = Deliveries(self.reading, self.pipeline)
 
     def run(self, *, generation: int | None = None, dry_run: bool = False) -> RecoveryReport:
         """Walks from the newest to the first that can be used."""
@@ -81,6 +79,7 @@ class Walk:
             chosen = self._use(row)
             if chosen is not None:
                 break
+        self.notes.extend(self.deliveries.unread)
         self._note_hash(chosen)
         return RecoveryReport(
             pipeline=self.pipeline,
@@ -139,11 +138,12 @@ class Walk:
                 return None
             self._note_healed(row, findings)
             reading = pinned
-        undelivered = _undelivered(self.reading, row, self.failed_sinks)
+        undelivered = _undelivered(self.deliveries, row, self.failed_sinks)
         if undelivered is not None:
             self._skip(row, f"{undelivered}{blame.missed_status(self.reading, row)}", findings)
             return None
-        return load_manifest(reading, row)
+        self.healed.extend(self.deliveries.healed(row))
+        return replace(load_manifest(reading, row), sink_commit_statuses=self.deliveries.statuses(row))
 
     def _note_healed(self, row: Row, findings: list[Finding]) -> None:
         reason = "; ".join(str(finding) for finding in findings if finding.is_fatal)
@@ -160,12 +160,12 @@ class Walk:
         )
 
 
-def _undelivered(reading: Reading, row: Row, failed_sinks: FailedSinks) -> str | None:
+def _undelivered(deliveries: Deliveries, row: Row, failed_sinks: FailedSinks) -> str | None:
     """The exactly-once sinks that do not have a checkpoint's data, as a reason: its offsets are past what they got."""
     refused = {SinkCommitKind.PENDING}
     if failed_sinks is FailedSinks.SKIP:
         refused.add(SinkCommitKind.FAILED)
-    statuses = sorted(current_statuses(reading, row).items())
+    statuses = sorted(deliveries.statuses(row).items())
     owed = ", ".join(f"sink {name!r} is {status}" for name, status in statuses if status.kind in refused)
     return f"{UNDELIVERED_REASON}{owed}" if owed else None
 
@@ -177,7 +177,7 @@ def passed_over(reading: Reading, row: Row) -> str | None:
         return "retired: readers do not see it until it is restored"
     if row["checkpoint_id"] in decided.abandoned:
         return _PASSED_BEFORE
-    return _undelivered(reading, row, FailedSinks.SKIP)
+    return _undelivered(Deliveries(reading, row["pipeline"]), row, FailedSinks.SKIP)
 
 
 def resume(
@@ -186,7 +186,7 @@ def resume(
     *,
     failed_sinks: FailedSinks,
     pipeline_hash: int | None,
-    check: Callable[[RecoveryReport], None] | None,
+    start_over: bool,
 ) -> RecoveryReport:
     """A writer's recovery: what it chooses and what it passes over is decided for good, against late words of its forerunner.
 
@@ -195,8 +195,13 @@ def resume(
     """
     for _ in range(_TRIES):
         report = Walk(reading, held.pipeline, failed_sinks, pipeline_hash).run(generation=held.number)
-        if check is not None:
-            check(report)
+        if not start_over:
+            try:
+                check_beginning(reading, report)
+            except CorruptionError:
+                # Whoever was taken over has nothing to repair.
+                check_held(reading.engine, held)
+                raise
         if _decided(reading.engine, held, report):
             return store(reading.engine, report, held.owner)
     raise ConflictError(f"pipeline {held.pipeline!r}: what recovery chose was abandoned {_TRIES} times in a row")
@@ -226,64 +231,10 @@ def _decided(engine: Engine, held: Generation, report: RecoveryReport) -> bool:
     return stood
 
 
-def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | None:
-    """The newest checkpoint that all its sinks have: where recovery goes back to if nothing is damaged."""
-    columns = ["pipeline", "checkpoint_id", "attempt_id", "sinks"]
-    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=columns)
-    for row in sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True):
-        if row["checkpoint_id"] in seen.retired | seen.abandoned:
-            continue
-        if all(status.is_committed for status in current_statuses(reading, row).values()):
-            return int(row["checkpoint_id"])
-    return None
+def to_store_upon(report: RecoveryReport) -> int | None:
+    """The checkpoint that the next state may be stored upon: the one chosen, unless only earlier versions have its state.
 
-
-def store(engine: Engine, report: RecoveryReport, owner: str) -> RecoveryReport:
-    """Keeps a report as a row; the answer says that it is kept, or why it is not: recovery needs no right to write."""
-    check_said(owner=owner)
-    _log(report)
-    kept = replace(report, stored=True)
-    row = {
-        "pipeline": kept.pipeline,
-        "recovery_id": new_attempt_id(),
-        "chosen_id": kept.chosen_id,
-        "examined": kept.examined,
-        "skipped": [{"checkpoint_id": s.checkpoint_id, "reason": s.reason} for s in kept.skipped],
-        "healed": [
-            {"checkpoint_id": h.checkpoint_id, "table": h.table, "version": h.version, "reason": h.reason}
-            for h in kept.healed
-        ],
-        "notes": list(kept.notes),
-        "generation": kept.generation,
-        "owner": owner,
-        "started_at": created_at(kept.started_at_ms),
-        "elapsed_ms": kept.elapsed_ms,
-        "report": replace(kept, manifest=None).to_json().decode(),
-    }
-    metadata = {"operation": "recover", "pipeline": kept.pipeline, "checkpoint": kept.chosen_id, "owner": owner}
-    try:
-        engine.append(RECOVERIES.name, pa.Table.from_pylist([row], schema=RECOVERIES.schema), metadata=metadata)
-    except (StorageError, ConflictError, CommitUnknownError) as error:
-        # What was chosen is decided: a report that cannot be kept does not undo it.
-        became = "may not be stored" if isinstance(error, CommitUnknownError) else "is not stored"
-        return replace(report, notes=(*report.notes, f"this report {became}: {error.message}"))
-    return kept
-
-
-def _log(report: RecoveryReport) -> None:
-    passed = [{"checkpoint_id": skipped.checkpoint_id, "reason": skipped.reason} for skipped in report.skipped]
-    log_event(
-        _LOG,
-        logging.WARNING if passed or report.healed else logging.INFO,
-        Event.RECOVERY_DONE,
-        "recovery of pipeline %s chose %s and passed over %d",
-        report.pipeline,
-        report.chosen_id,
-        len(passed),
-        pipeline=report.pipeline,
-        chosen_id=report.chosen_id,
-        examined=report.examined,
-        skipped=passed,
-        healed=len(report.healed),
-        generation=report.generation,
-    )
+    Those are gone one day, and with them whatever was stored upon them.
+    """
+    healed = {rows.checkpoint_id for rows in report.healed if rows.table in STATE_TABLES}
+    return None if report.chosen_id in healed else report.chosen_id

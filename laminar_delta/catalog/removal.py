@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.batches import epochs_of_only
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.decisions import REMOVED, Decision, Standing, decide, standing
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.needs import needed
 from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.catalog.reading import REMOVAL, Reading
+from laminar_delta.catalog.standing import REMOVED, Standing, standing
 from laminar_delta.catalog.tables import (
     MANIFESTS,
     OPERATOR_DELTAS,
@@ -44,12 +45,15 @@ _TRIES = 20
 
 
 def removable(reading: Reading, pipeline: str, seen: Standing, *, grace: dt.timedelta) -> list[int]:
-    """The checkpoints whose time has come: retired for longer than `grace`, not pinned, needed by nobody."""
+    """The checkpoints whose time has come: retired for longer than `grace`, not pinned, needed by nobody.
+
+    Nor by one that is retired, but not for as long: until its own time has come it can be restored for certain.
+    """
     due = now() - grace
     old = [number for number in sorted(seen.retired - seen.removed - seen.pinned) if seen.retired_at[number] <= due]
     if not old:
         return []
-    kept = needed(reading, pipeline, seen)
+    kept = needed(reading, pipeline, seen, retired_after=due)
     return [number for number in old if number not in kept]
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.healing import find_row, find_rows
 from laminar_delta.catalog.reconcile import Action, ReconcileReport, Reconciliation, SinkAnswer
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step, raised
-from laminar_delta.catalog.statuses import current_statuses
-from laminar_delta.errors import CorruptionError, SessionStateError, StorageError
+from laminar_delta.errors import SessionStateError, StorageError
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Resumption:
             recovery = self.writer.recover(
                 failed_sinks=self.failed_sinks,
                 pipeline_hash=self.pipeline_hash,
-                check=None if self.start_over else self._check_beginning,
+                start_over=self.start_over,
             )
         return ResumeReport(recovery=recovery, reconciled=reconciled, repeated=self._repeated(recovery))
 
@@ -91,33 +91,16 @@ class Resumption:
                 with self.sinks.step(Step.RECORD):
                     self.writer.set_sink_statuses(answer.checkpoint_id, {answer.sink: SinkCommitStatus.committed()})
 
-    def _check_beginning(self, recovery: RecoveryReport) -> None:
-        """No usable checkpoint is a beginning only when there never was one that all its sinks have."""
-        if recovery.chosen_id is not None:
-            return
-        reading = self.writer.reading
-        found = find_rows(reading, self.writer.pipeline)
-        delivered = {row["checkpoint_id"] for row in found.rows if _all_committed(current_statuses(reading, row))}
-        delivered |= {lost.checkpoint_id for lost in found.lost if lost.row is None}
-        if delivered:
-            raise CorruptionError(
-                f"pipeline {self.writer.pipeline!r} has checkpoints and none of them can be used: "
-                + ("; ".join(f"{s.checkpoint_id}: {s.reason}" for s in recovery.skipped) or "all are retired"),
-                expected=f"checkpoint {max(delivered)}",
-                found=None,
-                next_step="Restore or repair one; `start_over=True` delivers everything from the beginning again.",
-                details={"delivered": sorted(delivered)},
-            )
-
     def _repeated(self, recovery: RecoveryReport) -> dict[str, tuple[int, ...]]:
         skipped = {skipped.checkpoint_id for skipped in recovery.skipped}
         if not skipped:
             return {}
         reading = self.writer.reading
+        deliveries = Deliveries(reading, self.writer.pipeline)
         shown: dict[str, tuple[int, ...]] = {}
         for row in find_rows(reading, self.writer.pipeline).rows:
             if row["checkpoint_id"] in skipped:
-                for name, status in current_statuses(reading, row).items():
+                for name, status in deliveries.statuses(row).items():
                     if status.is_committed:
                         shown[name] = (*shown.get(name, ()), row["epoch"])
         return shown
@@ -126,11 +109,7 @@ class Resumption:
 def is_delivered(reading: Reading, pipeline: str, checkpoint_id: int) -> bool:
     """Whether a checkpoint exists and all its sinks are known to have it."""
     row = find_row(reading, pipeline, checkpoint_id)
-    return row is not None and _all_committed(current_statuses(reading, row))
-
-
-def _all_committed(statuses: Mapping[str, SinkCommitStatus]) -> bool:
-    return all(status.is_committed for status in statuses.values())
+    return row is not None and Deliveries(reading, pipeline).is_delivered(row)
 
 
 def _check_answers(answers: list[SinkAnswer]) -> None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.needs import followed
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.model.display import Displayed
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.checkpoints import CheckpointHead
-    from laminar_delta.catalog.decisions import Standing
+    from laminar_delta.catalog.standing import Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,8 @@ class RetentionPolicy:
         if self.keep_last is None and self.keep_for_ms is None:
             raise InvalidInputError("a retention policy needs a rule", expected="keep_last or keep_for_ms", found=None)
         for name, value in (("keep_last", self.keep_last), ("keep_for_ms", self.keep_for_ms)):
-            if value is not None and value < 0:
-                raise InvalidInputError(f"{name} is negative", expected="0 or more", found=value)
+            if value is not None:
+                check_ordering_number(name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

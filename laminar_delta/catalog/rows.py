@@ -46,7 +46,9 @@ class Lineage:
     """The newest checkpoint of its pipeline when it was derived: what undoing goes back to."""
     reason: str
     state: tuple[str, int, str] | None = None
-    """Pipeline, checkpoint and attempt whose state rows it uses; None when there are none."""
+    """Pipeline, checkpoint and attempt whose state rows it uses; None when it has none, or its own."""
+    vnode_count: int | None = None
+    """Into how many virtual nodes the state it uses is divided."""
     children: tuple[Mapping[str, object], ...] = ()
     """The `children` entries of those rows."""
 

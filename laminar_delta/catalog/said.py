@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from laminar_delta.errors import InvalidInputError
 
 
-def check_reason(what: str, reason: str) -> None:
+def check_reason(what: str, reason: str | None) -> None:
     """Whoever looks at it later finds nothing else that says why. Raises `InvalidInputError` without a reason."""
-    if not reason.strip():
-        raise InvalidInputError(f"{what} needs a reason", expected="a reason", found=reason)
     check_said(reason=reason)
+    if reason is None or not reason.strip():
+        raise InvalidInputError(f"{what} needs a reason", expected="a reason", found=reason)
 
 
-def check_said(**texts: str | None) -> None:
-    """Raises `InvalidInputError`, naming it, for a text that no table can keep: half of a character, as an argument that is
-    not UTF-8 has them.
+def check_moment(moment: object) -> None:
+    """Raises `InvalidInputError` for what is no moment in time."""
+    if not isinstance(moment, dt.datetime):
+        raise InvalidInputError(f"{moment!r} is no moment", expected="a datetime.datetime", found=type(moment).__name__)
+
+
+def check_integers(**numbers: object) -> None:
+    """Raises `InvalidInputError`, naming it, for what is no integer. How large it may be, whoever looks it up says."""
+    for name, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise InvalidInputError(f"{name} is no integer", expected="an integer", found=number)
+
+
+def storable(text: str) -> str:
+    """A text of somebody else's that a table can keep: what UTF-8 cannot hold, as half of a character, is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def check_said(**texts: object) -> None:
+    """Raises `InvalidInputError`, naming it, for what is no text, and for a text that no table can keep: half of a character,
+    as an argument that is not UTF-8 has them.
     """
     for name, text in texts.items():
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise InvalidInputError(
+                f"{name} is no text: {type(text).__name__}", expected="a text", found=type(text).__name__
+            )
         try:
-            (text or "").encode("utf-8")
+            text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidInputError(
                 f"{name} {text!r} is no text that UTF-8 can hold: see character {error.start}",

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from laminar_delta.catalog import generations
+from laminar_delta.catalog.accepting import (
+    check_asked_for,
+    check_manifest,
+    check_operators,
+    check_recoverable,
+    check_statuses,
+)
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
-from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.choosing import FailedSinks, check_hash
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.needs import keep_needed
-from laminar_delta.catalog.recovery import resume
+from laminar_delta.catalog.recovery import resume, to_store_upon
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
 from laminar_delta.catalog.state.chunks import Measured
+from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.errors import ConflictError, SessionStateError
+from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
     from laminar_delta.catalog.reading import Reading
     from laminar_delta.catalog.rows import Lineage
+    from laminar_delta.catalog.same import Stored
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
@@ -55,7 +64,7 @@ class SavingWriter:
     ) -> None:
         self.engine = engine
         self.held = held
-        self.committer = Committer(engine, held, vnode_count=vnode_count)
+        self.committer = Committer(engine, held, vnode_count=vnode_count, doubted=lambda: self.basis.doubted())
         self.state_policy = state_policy
         self.basis = Basis(self.committer.reading, held.pipeline)
         self._statuses = threading.Lock()
@@ -96,8 +105,12 @@ class SavingWriter:
             epoch: Its epoch; like its id by default.
             checkpoint_id: Its id; the next one by default.
             tell: Is told how far its state is, of frames when they are written; what it raises cancels it.
+
+        Raises:
+            InvalidInputError: Its id or epoch is 0 or too large. No id is taken.
         """
         self._check_open()
+        check_asked_for(checkpoint_id=checkpoint_id, epoch=epoch)
         number = self.committer.take_id(checkpoint_id)
         return CheckpointBuilder(self, number, number if epoch is None else epoch, tell=tell)
 
@@ -124,15 +137,31 @@ class SavingWriter:
         Raises:
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
+            InvalidInputError: State is not by operator and partition or is no bytes; the manifest has what no column can hold,
+                or what recovery passes over by rule: id or epoch 0, or state that it names and that does not come with it.
+                Nothing was begun.
         """
+        states = given_states(state)
         self.settle()
+        check_manifest(manifest, external_id=external_id)
         stored = self.committer.stored(manifest.checkpoint_id)
-        if stored is not None and not frames:
-            said = with_state(manifest, Measured.of(stored_states(manifest, state))) if state else manifest
-            return self.committer.same_again(said, stored)
+        if stored is None:
+            check_recoverable(manifest, states, has_frames=bool(frames))
+        elif not frames:
+            return self.same_again(manifest, stored_states(manifest, states), stored)
         with self.attempting(manifest.checkpoint_id) as attempt:
-            staged = self.stage(attempt, manifest, state, frames=frames, tell=tell)
+            staged = self.stage(attempt, manifest, states, frames=frames, tell=tell)
             return self.commit(attempt, staged.manifest, staged.parts, state=staged.state, external_id=external_id)
+
+    def same_again(self, manifest: CheckpointManifest, states: States, stored: Stored) -> Saved:
+        """The answer to a save of an id that is committed. Raises `ConflictError` when the content is another."""
+        measured = Measured.of(states) if states else None
+        said = manifest if measured is None else with_state(manifest, measured)
+        saved = self.committer.same_again(said, stored, measured)
+        if saved.checkpoint_id == self.committer.highest_id:
+            # Nothing came after it: what became of it is known now, and its state is the one before the next.
+            self.basis.found(saved.checkpoint_id)
+        return saved
 
     def stage(
         self,
@@ -144,15 +173,18 @@ class SavingWriter:
         tell: TellProgress | None = None,
     ) -> Staged:
         """Stages all children of a checkpoint, its state upon that of the checkpoint before. Nothing is visible yet."""
-        if not state and not frames:
+        check_manifest(manifest)
+        given = given_states(state)
+        if not given and not frames:
             return Staged(manifest=manifest, parts=tuple(stage_offsets(self.engine, attempt, manifest)))
-        states = stored_states(manifest, state or {})
+        states = stored_states(manifest, given)
         # Two tables, side by side: on an object store or Spark each commit takes its time.
         with ThreadPoolExecutor(1, thread_name_prefix="laminar-stage") as beside:
             offsets = beside.submit(stage_offsets, self.engine, attempt, manifest)
             staged = self._stage_state(attempt, states, tell)
             for frame in frames:
                 staged = staged.joined(self._stage_frame(attempt, frame, tell))
+                check_operators(operator for operator, _ in staged.layouts)
             # Only now it is known whose state the frames have.
             inline = inline_states(manifest, {operator for operator, _ in staged.layouts})
             late = {key: found for key, found in inline.items() if key not in states}
@@ -162,7 +194,9 @@ class SavingWriter:
         return Staged(manifest=with_state(manifest, staged.measured), parts=parts, state=staged)
 
     def _stage_state(self, attempt: Attempt, states: States, tell: TellProgress | None) -> StagedState:
-        return stage_state(self.engine, attempt, states, policy=self.state_policy, upon=self.layouts(), tell=tell)
+        return stage_state(
+            self.engine, attempt, states, policy=self.state_policy, upon=self.basis.layouts(states), tell=tell
+        )
 
     def _stage_frame(self, attempt: Attempt, frame: Frame, tell: TellProgress | None) -> StagedState:
         # By name: the core does not know Spark.
@@ -209,6 +243,7 @@ class SavingWriter:
             SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
         """
         self._check_open()
+        check_manifest(manifest, external_id=external_id)
         staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
         saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
         self.look_after(saved, staged, is_derived=lineage is not None)
@@ -228,6 +263,10 @@ class SavingWriter:
             except ConflictError:
                 # Upon what is removed nothing can be stored: the next state is stored whole.
                 self.basis.of(None)
+                raise
+            except BaseException:
+                # It is committed, and the caller is told otherwise: nobody knows what comes next stands upon.
+                self.basis.doubted()
                 raise
         if staged.state is not None:
             self.basis.are(staged.state.layouts)
@@ -251,7 +290,7 @@ class SavingWriter:
         *,
         failed_sinks: FailedSinks = FailedSinks.SKIP,
         pipeline_hash: int | None = None,
-        check: Callable[[RecoveryReport], None] | None = None,
+        start_over: bool = False,
     ) -> RecoveryReport:
         """Chooses the checkpoint to resume from, behind the fence: what is read here is all there will ever be.
 
@@ -260,11 +299,17 @@ class SavingWriter:
         Args:
             failed_sinks: Whether a checkpoint with a failed sink may be used.
             pipeline_hash: What the pipeline is now; a difference is reported.
-            check: Sees the choice before anything is abandoned; what it raises leaves everything as it was.
+            start_over: Begin anew when there are checkpoints and none can be used; otherwise that is `CorruptionError`.
+
+        Raises:
+            CorruptionError: There are checkpoints and none can be used. Nothing was given up.
         """
         self.settle()
-        report = resume(self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, check=check)
-        self.basis.of(report.chosen_id)
+        check_hash(pipeline_hash)
+        report = resume(
+            self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
+        )
+        self.basis.of(to_store_upon(report))
         return report
 
     def sink_committed(self, checkpoint_id: int, sink: str) -> None:
@@ -278,6 +323,8 @@ class SavingWriter:
     def set_sink_statuses(self, checkpoint_id: int, statuses: Mapping[str, SinkCommitStatus]) -> None:
         """Records status changes of one checkpoint in one commit. Changes never replace one another: they are appended."""
         self._check_open()
+        check_ordering_number("checkpoint_id", checkpoint_id)
+        check_statuses(statuses)
         self.check_held()
         # As recovery finds it: also when its row was deleted or overwritten since.
         row = committed_row(self.reading, self.pipeline, checkpoint_id)
@@ -290,7 +337,7 @@ class SavingWriter:
         """Lets go of the generation. A writer that was taken over has nothing to let go of."""
         if not self._closed:
             self._closed = True
-            generations.release(self.engine, self.held)
+            self.committer.release()
 
     def __enter__(self: W) -> W:
         return self

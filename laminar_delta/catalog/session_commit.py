@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.positions import Positions, compare_and_set, read_positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import OPERATION, find_commit
+from laminar_delta.catalog.session_steps import check_same_steps
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, FencedError
 
@@ -85,18 +86,24 @@ class SessionCommitter:
                 key={"pipeline": pipeline, "session_id": self.session_id},
             )
         except ConflictError as refusal:
-            return self._kept_out(ordinal, refusal)
+            return self._kept_out(buffer, ordinal, refusal)
         if made.version is None:
-            return self._kept_out(ordinal, None)
+            return self._kept_out(buffer, ordinal, None)
+        if made.replayed:
+            # Found by the session's id, which whoever has its token commits under too.
+            check_same_steps(self.engine, self.held.pipeline, self.session_id, buffer, version=made.version, sent=True)
         return SessionCommit(session_id=self.session_id, version=made.version, replayed=made.replayed)
 
-    def look(self, ordinal: int) -> SessionCommit | Positions:
+    def look(self, buffer: Buffer, ordinal: int, *, sent: bool) -> SessionCommit | Positions:
         """This session's commit, if it is there by now; otherwise what is committed, to try again over.
 
         Args:
+            buffer: What is staged: a commit of other steps under the same token is not this one's.
             ordinal: Of the last commit that certainly was not this session's.
+            sent: Whether a try may have been committed.
 
         Raises:
+            ConflictError: The session was committed with other steps, by whoever has its token too.
             FencedError: It is not there, and another writer took over.
             CommitUnknownError: Nobody can tell any more.
         """
@@ -104,12 +111,13 @@ class SessionCommitter:
         now = self._read()
         landed = self._landed(now, ordinal)
         if landed is not None:
+            check_same_steps(self.engine, now.pipeline, self.session_id, buffer, version=landed.version, sent=sent)
             return landed
         self._check_standing(now)
         return now
 
-    def _kept_out(self, ordinal: int, refusal: ConflictError | None) -> SessionCommit:
-        now = self.look(ordinal)
+    def _kept_out(self, buffer: Buffer, ordinal: int, refusal: ConflictError | None) -> SessionCommit:
+        now = self.look(buffer, ordinal, sent=False)
         if isinstance(now, SessionCommit):
             return now
         if now.ordinal == ordinal and isinstance(refusal, FencedError):

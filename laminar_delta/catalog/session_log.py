@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.audit import said_number, said_text
-from laminar_delta.catalog.positions import HEAD
+from laminar_delta.catalog.position_rows import HEAD
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.settle import HISTORY_WINDOW
@@ -48,9 +48,20 @@ class SessionRecord:
     """Whether it removed everything that was there."""
 
 
-def session_history(engine: Engine, pipeline: str, *, limit: int | None = None) -> list[SessionRecord]:
-    """The session commits of a pipeline, newest first, as far as the log tells."""
-    return _records(engine.history(SOURCE_CHECKPOINTS.name, limit=limit), pipeline)
+def session_history(
+    engine: Engine, pipeline: str, *, limit: int | None = None, last: int | None = None
+) -> list[SessionRecord]:
+    """The session commits of a pipeline, newest first, as far as the log tells.
+
+    Args:
+        engine: Where.
+        pipeline: Whose.
+        limit: How many commits to look at, those of other pipelines included.
+        last: The version the table is read at; what came later is not told.
+    """
+    entries = engine.history(SOURCE_CHECKPOINTS.name, limit=limit if last is None else None)
+    seen = [entry for entry in entries if last is None or entry.version <= last]
+    return _records(seen[:limit], pipeline)
 
 
 def find_commit(engine: Engine, now: Positions, session_id: str, *, generation: int, ordinal: int) -> int | None:

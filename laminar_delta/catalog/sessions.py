@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.buffer import Buffer
+from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.session_commit import SessionCommit, SessionCommitter, SessionToken
 from laminar_delta.catalog.steps import fold_steps, read_steps
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
@@ -174,7 +175,7 @@ class Session:
     def read(self, source: str) -> SourceCheckpoint | None:
         """A source as this session sees it: its own steps over what was committed when it began."""
         self._check_open()
-        return self._buffer.source(self._base, source)
+        return self._buffer.source(self._base, check_text("source", source))
 
     def read_all(self) -> dict[str, SourceCheckpoint]:
         """All sources as this session sees them."""
@@ -189,7 +190,7 @@ class Session:
     def read_result_sequence(self, query: str) -> int | None:
         """A query's result sequence as this session sees it."""
         self._check_open()
-        return self._buffer.result(self._base, query)
+        return self._buffer.result(self._base, check_text("query", query))
 
     def is_empty(self) -> bool:
         """Whether this session sees no position and no result sequence at all."""
@@ -202,7 +203,8 @@ class Session:
         """Makes everything staged visible at once, and ends the session.
 
         Raises:
-            ConflictError: Another session committed since this one began. Nothing was written; `retry` tries again.
+            ConflictError: Another session committed since this one began, or this one was committed with other steps by
+                whoever has its token too. Nothing was written; after the first `retry` tries again.
             FencedError: Another writer took over. Nothing was written, and nothing will be.
             CommitUnknownError: It may have been committed; `retry` finds out.
         """
@@ -225,7 +227,7 @@ class Session:
             raise self._unusable("only a session that lost, or is in doubt, is tried again")
         with self._ending():
             # Also one that lost: whoever has the same token may have committed it since.
-            found = self._committer.look(self._ordinal)
+            found = self._committer.look(self._buffer, self._ordinal, sent=self._state is SessionState.IN_DOUBT)
             if isinstance(found, SessionCommit):
                 self._state = SessionState.COMMITTED
                 return found
@@ -267,7 +269,14 @@ class Session:
             self._state = SessionState.COMMITTED
             return SessionCommit(session_id=self._id, version=None)
         with self._ending():
-            made = self._committer.commit(self._buffer, self._base, self._ordinal)
+            try:
+                made = self._committer.commit(self._buffer, self._base, self._ordinal)
+            except Exception:
+                raise
+            except BaseException:
+                # Interrupted between the commit and its answer: nobody is to take what is visible for rolled back.
+                self._state = SessionState.IN_DOUBT
+                raise
             self._state = SessionState.COMMITTED
         return made
 

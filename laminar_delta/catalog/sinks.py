@@ -122,6 +122,12 @@ class Sinks:
         self._max_workers = max_workers
         self.by_name: dict[str, ExactlyOnceSink] = {}
         for sink in sinks:
+            if not isinstance(sink, ExactlyOnceSink):
+                raise InvalidInputError(
+                    f"{type(sink).__name__} is no sink that delivers exactly once",
+                    expected="name, pre_commit, commit, abort and landed",
+                    found=type(sink).__name__,
+                )
             if sink.name in self.by_name:
                 raise InvalidInputError(
                     f"two sinks are called {sink.name!r}", expected="a name for each", found=sink.name

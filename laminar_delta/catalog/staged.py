@@ -16,7 +16,8 @@ from laminar_delta.model.manifest import OperatorCheckpoint
 if TYPE_CHECKING:
     from laminar_delta.catalog.attempt import Attempt, Part
     from laminar_delta.catalog.state.chunks import Measured
-    from laminar_delta.catalog.state.staging import Key, StagedState, States
+    from laminar_delta.catalog.state.given import Key
+    from laminar_delta.catalog.state.staging import StagedState, States
     from laminar_delta.engine.request import Fence
     from laminar_delta.model.manifest import CheckpointManifest
 

@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from laminar_delta.catalog.buffer import Buffer
 from laminar_delta.catalog.clock import now
-from laminar_delta.catalog.positions import RESULT, SOURCE, Positions, read_positions
+from laminar_delta.catalog.position_rows import RESULT, SOURCE
+from laminar_delta.catalog.positions import Positions, read_positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import session_history
 from laminar_delta.catalog.tables import SESSION_STEPS
@@ -62,7 +63,7 @@ class Steps:
         for name, step in self.sources.items():
             buffer.stage(name, *step)
         for query, sequence in self.results.items():
-            buffer.stage_result(base, query, max(sequence, buffer.result(base, query) or 0))
+            buffer.raise_result(base, query, sequence)
         if self.config_hash is not None:
             buffer.stage_config_hash(self.config_hash)
 
@@ -168,17 +169,39 @@ def _require(row: Mapping[str, Any], *columns: str) -> None:
         )
 
 
+def _check_whole_numbers(rows: list[Any]) -> None:
+    """Arrow cuts off what is behind the point; a position that nobody was at is no step."""
+    for row in rows:
+        for name in ("sequence", "config_hash"):
+            if isinstance(row, Mapping) and isinstance(row.get(name), float | bool):
+                raise InvalidInputError(
+                    f"the {name} of a step is no whole number", expected="an integer", found=str(row[name])
+                )
+
+
+def _check_columns(table: pa.Table) -> None:
+    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(f"a step has several columns {twice[0]!r}", expected=list(_COLUMNS), found=twice)
+    if "config_hash" in table.column_names and pa.types.is_floating(table["config_hash"].type):
+        raise InvalidInputError(
+            "the config_hash of a step is no whole number", expected="integers", found=str(table["config_hash"].type)
+        )
+
+
 def _as_table(rows: Any) -> pa.Table:
     """Rows in the columns of a step; what is left out is null, what is unknown is refused."""
     if hasattr(rows, "toArrow"):  # a Spark DataFrame, known here by what it can do
         rows = rows.toArrow()
     try:
         if isinstance(rows, list):
+            _check_whole_numbers(rows)
             unknown = {name for row in rows for name in row} - set(_COLUMNS)
             table = pa.Table.from_pylist(rows, schema=_SCHEMA)
         else:
             table = rows if isinstance(rows, pa.Table) else pa.table(rows)
             unknown = set(table.column_names) - set(_COLUMNS)
+            _check_columns(table)
         if unknown:
             raise InvalidInputError(
                 f"a step has no column {sorted(unknown)[0]!r}", expected=list(_COLUMNS), found=sorted(unknown)

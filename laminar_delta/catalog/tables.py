@@ -289,7 +289,7 @@ WRITERS = _spec(
 
 RETENTION = _spec(
     "retention",
-    "One row is one decision: pinned, released, retired, restored, removed, abandoned, resumed",
+    "One row is one decision: pinned, released, retired, restored, removed, abandoned, resumed, burned",
     {
         "pipeline": TEXT,
         "checkpoint_id": NUMBER,

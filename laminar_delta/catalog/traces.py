@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import intact_changes
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
@@ -31,7 +31,9 @@ def certain_ids(reading: Reading, pipeline: str, *, above: int | None = None) ->
     seen = standing(reading, pipeline)
     where = col("pipeline").eq(pipeline)
     told = intact_changes(reading, where if above is None else where & col("checkpoint_id").gt(above))
-    found = ({change["checkpoint_id"] for change in told} | seen.decided) - seen.removed
+    # What was only abandoned may never have been there: beside damage, recovery passes over what may be in it.
+    decided = (seen.decided - seen.abandoned) | seen.pinned | seen.retired
+    found = ({change["checkpoint_id"] for change in told} | decided) - seen.removed
     return found if above is None else {number for number in found if number > above}
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads, inline_bytes
-from laminar_delta.catalog.decisions import Standing, standings
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.needs import followed
+from laminar_delta.catalog.standing import Standing, standings
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 
 if TYPE_CHECKING:

@@ -5,11 +5,15 @@ Its daily work is `saving`; what an operator adds is here: going back, starting 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.derive import (
     EDIT,
     FORK,
     REWIND,
     UNDO,
+    Derivation,
     Derived,
     OffsetEdits,
     newest_id,
@@ -17,6 +21,7 @@ from laminar_delta.catalog.derive import (
     undone_by,
 )
 from laminar_delta.catalog.saving import SavingWriter
+from laminar_delta.catalog.staged import Staged
 from laminar_delta.model.ids import validate_pipeline_name
 
 
@@ -70,15 +75,20 @@ class Writer(SavingWriter):
             dry_run=dry_run,
         )
 
-    def undo(self, *, reason: str, dry_run: bool = False) -> Derived:
+    def undo(self, *, reason: str, accept_undelivered: bool = False, dry_run: bool = False) -> Derived:
         """Takes back the newest checkpoint, if it was derived: a new one with the content of the one before it.
 
+        Args:
+            reason: Why, for whoever reads the history.
+            accept_undelivered: Also when its sinks did not get the one before it, giving up what they missed.
+            dry_run: Only tell what it would be.
+
         Raises:
-            ConflictError: The newest was not derived: work was done since.
+            ConflictError: The newest was not derived: work was done since. Or recovery did not go on from the one before it,
+                because its sinks did not get it.
         """
         _, before = undone_by(self.reading, self.pipeline)
-        # What was the newest then is what it goes back to, delivered or not: undoing changes nothing else.
-        return self._derive(UNDO, self.pipeline, before, reason, accept_undelivered=True, dry_run=dry_run)
+        return self._derive(UNDO, self.pipeline, before, reason, accept_undelivered=accept_undelivered, dry_run=dry_run)
 
     def _derive(
         self,
@@ -105,8 +115,18 @@ class Writer(SavingWriter):
             accept_undelivered=accept_undelivered,
         )
         if not dry_run:
-            with self.attempting(number) as attempt:
-                staged = self.stage(attempt, planned.manifest)
-                self.commit(attempt, planned.manifest, staged.parts, lineage=planned.lineage)
-            self.basis.of(number)
+            planned = self._commit_derived(number, planned)
         return planned.told(number, dry_run=dry_run)
+
+    def _commit_derived(self, number: int, planned: Derivation) -> Derivation:
+        with self.attempting(number) as attempt:
+            if planned.rewriting is None:
+                staged = self.stage(attempt, planned.manifest)
+            else:
+                manifest, state = planned.rewriting.stage(self.engine, attempt, planned.manifest, self.state_policy)
+                parts = (*stage_offsets(self.engine, attempt, manifest), *state.parts)
+                staged = Staged(manifest=manifest, parts=parts, state=state)
+            self.commit(attempt, staged.manifest, staged.parts, state=staged.state, lineage=planned.lineage)
+        if staged.state is None:
+            self.basis.of(number)
+        return replace(planned, manifest=staged.manifest)

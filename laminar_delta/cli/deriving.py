@@ -78,14 +78,23 @@ def offsets_set(
 
 @command("offsets undo", group=MOVE, fields=DERIVED, asks=True)
 def offsets_undo(
-    call: Call, pipeline: PipelineName, reason: Reason, takeover: Takeover = False, apply: Apply = False
+    call: Call,
+    pipeline: PipelineName,
+    reason: Reason,
+    accept_undelivered: AcceptUndelivered = False,
+    takeover: Takeover = False,
+    apply: Apply = False,
 ) -> None:
     """Take back the last move; --apply does it.
 
     The newest checkpoint must be one that `offsets set`, `rewind` or `fork` made.
     """
-    told = call.pipeline(pipeline).preview("undo", reason=reason)
-    _derive(call, pipeline, told, lambda writer: writer.undo(reason=reason), reason, apply=apply, takeover=takeover)
+    told = call.pipeline(pipeline).preview("undo", reason=reason, accept_undelivered=accept_undelivered)
+
+    def make(writer: Writer) -> Derived:
+        return writer.undo(reason=reason, accept_undelivered=accept_undelivered)
+
+    _derive(call, pipeline, told, make, reason, apply=apply, takeover=takeover)
 
 
 @command("rewind", group=MOVE, fields=DERIVED, asks=True)

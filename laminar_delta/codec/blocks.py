@@ -191,7 +191,12 @@ def _read_into(file: Any, room: memoryview) -> int:
             found=None,
             next_step="Open it so that reading waits.",
         )
-    return int(count)
+    if not isinstance(count, int) or not 0 <= count <= len(room):
+        # What it says it has written there, and what was there before, nobody can tell apart.
+        raise InvalidInputError(
+            "the file does not say how much it read", expected=f"0 to {len(room)} bytes", found=type(count).__name__
+        )
+    return count
 
 
 def _is_buffer(source: Any) -> bool:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.chunks import rows_table
+from laminar_delta.catalog.state.given import given_key
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.staging import Cutting
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_SNAPSHOTS, PAYLOADS
@@ -27,9 +28,9 @@ from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.attempt import Attempt
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.catalog.state.policy import StatePolicy
-    from laminar_delta.catalog.state.staging import Key
 
 SEQUENCE = "sequence"
 """The column that numbers the pieces of states that come in several rows."""
@@ -68,10 +69,12 @@ def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[
     """The rows that a task's states make, each with the state table it is for; with the last of each state its layout.
 
     Raises:
-        InvalidInputError: A value is null, or the rows of an operator partition are not one, or pieces numbered one by one.
+        InvalidInputError: A value is null or none that an operator or a partition can have, or the rows of an operator
+            partition are not one, or pieces numbered one by one from 0.
     """
     with Packer() as packer:
-        for key, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
+        for found, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
+            key = given_key(*found)
             cutting = Cutting(order.attempt, *key, _pieces(key, rows), order.policy, order.upon.get(key))
             for row in cutting.rows(packer):
                 yield cutting.table, row, cutting.layout
@@ -131,6 +134,13 @@ def _pieces(key: Key, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
     """The payloads of one state. Put together from rows of two states, or with a piece missing, it would be nobody's."""
     before: dict[str, Any] | None = None
     for row in rows:
+        if before is None and row.get(SEQUENCE, 0) != 0:
+            raise InvalidInputError(
+                f"the beginning of partition {key[1]} of operator {key[0]!r} is missing in the state frame",
+                expected="sequence 0 first",
+                found=row[SEQUENCE],
+                next_step="Number the pieces of each state one by one from 0, in order.",
+            )
         if before is not None and (SEQUENCE not in row or row[SEQUENCE] == before[SEQUENCE]):
             raise more_than_once(key)
         if before is not None and row[SEQUENCE] != before[SEQUENCE] + 1:
@@ -138,7 +148,7 @@ def _pieces(key: Key, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:
                 f"pieces of partition {key[1]} of operator {key[0]!r} are missing in the state frame",
                 expected=f"sequence {before[SEQUENCE] + 1} after {before[SEQUENCE]}",
                 found=row[SEQUENCE],
-                next_step="Number the pieces of each state one by one, in order.",
+                next_step="Number the pieces of each state one by one from 0, in order.",
             )
         yield row["payload"]
         before = row

@@ -21,8 +21,8 @@ from laminar_delta.errors import CorruptionError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.layout import Layout
-    from laminar_delta.catalog.state.staging import Key
 
 Lines = Mapping["Key", Sequence["Layout"]]
 """For each state its layout; before it, of an application delta, those it stands upon."""

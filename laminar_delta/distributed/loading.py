@@ -48,21 +48,27 @@ def load_frame(state: CheckpointState, spark: SparkSession, *, piece_bytes: int 
             do not fit into a cell.
 
     Raises:
-        InvalidInputError: A state does not fit into a cell, or pieces of nothing are asked for.
+        InvalidInputError: A state does not fit into a cell, pieces of nothing are asked for, or executors cannot read from the
+            catalog. Of a state that deltas are applied to, the length is known when they are: then the task raises it.
     """
     if piece_bytes is not None and piece_bytes < 1:
         raise InvalidInputError("piece_bytes is too small", expected="1 or more", found=piece_bytes)
+    engine = state.reading.engine
+    if not isinstance(engine, SparkEngine | EmbeddedEngine):
+        raise InvalidInputError(
+            f"executors cannot read from a catalog of the engine {engine.name!r}",
+            expected=[EmbeddedEngine.name, SparkEngine.name],
+            found=engine.name,
+            next_step="Read the state with `read` or `to_arrow`.",
+        )
     state, layouts = state.whole()
     longest = max((layout.length for layout in layouts), default=0)
     if piece_bytes is None and longest > LARGEST_CELL:
-        raise InvalidInputError(
-            f"a state of {longest} bytes does not fit into one cell",
-            expected=f"at most {LARGEST_CELL}, or piece_bytes",
-            found=longest,
-            next_step="Ask for pieces with piece_bytes.",
-        )
-    if isinstance(state.reading.engine, SparkEngine):
-        return _brought_together(state, state.reading.engine, spark, layouts, piece_bytes)
+        raise _too_long(longest)
+    if isinstance(engine, SparkEngine):
+        # Tasks of the other kind heal by themselves. Here Spark brings chunks from one version or the other.
+        state, layouts = state.with_all_chunks(layouts)
+        return _brought_together(state, engine, spark, layouts, piece_bytes)
     return _read_by_tasks(state, spark, piece_bytes)
 
 
@@ -142,10 +148,22 @@ def _opening(engine: Engine) -> tuple[str, str, dict[str, Any]]:
 def _batches(key: Row, pieces: Iterator[bytes | memoryview], piece_bytes: int | None) -> Iterator[pa.RecordBatch]:
     fixed = {name: key[name] for name in KEY}
     if piece_bytes is None:
-        yield _batch({**fixed, "payload": b"".join(pieces)})
+        payload = b"".join(pieces)
+        if len(payload) > LARGEST_CELL:
+            raise _too_long(len(payload))
+        yield _batch({**fixed, "payload": payload})
         return
     for sequence, piece in enumerate(_regrouped(pieces, piece_bytes)):
         yield _batch({**fixed, "sequence": sequence, "payload": piece})
+
+
+def _too_long(length: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"a state of {length} bytes does not fit into one cell",
+        expected=f"at most {LARGEST_CELL}, or piece_bytes",
+        found=length,
+        next_step="Ask for pieces with piece_bytes.",
+    )
 
 
 def _regrouped(pieces: Iterator[bytes | memoryview], size: int) -> Iterator[bytes]:

@@ -17,7 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from laminar_delta.catalog.attempt import Part
 from laminar_delta.catalog.digest import rows_digest
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
-from laminar_delta.catalog.state.staging import StagedState, is_stored_upon, staged_state
+from laminar_delta.catalog.state.staging import StagedState, staged_state
+from laminar_delta.catalog.state.upon import is_stored_upon
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_SNAPSHOTS, PAYLOADS
 from laminar_delta.distributed.cutting import (
     CUT,
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from laminar_delta.catalog.attempt import Attempt
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.policy import StatePolicy
-    from laminar_delta.catalog.state.staging import Key, Layouts
+    from laminar_delta.catalog.state.staging import Layouts
     from laminar_delta.engine.base import Engine
 
 _WHOLE_NUMBERS = ("int", "bigint", "smallint", "tinyint")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.batches import BatchAppender
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.pipeline import default_owner
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import STATE_BATCHES
 from laminar_delta.codec import BatchEntry, decode_batch
 from laminar_delta.engine.predicate import col

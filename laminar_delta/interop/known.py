@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.comparing import check_same, news
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.rows import manifest_from_rows
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK
 from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.catalog.tables import BY_NAME, MANIFESTS, SOURCE_OFFSETS

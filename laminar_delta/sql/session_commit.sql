@@ -1,16 +1,24 @@
 -- Commits the session: everything staged for it, in one MERGE. The counts tell: no row affected means that it was kept out,
--- by another session that committed first or by a writer that took over. session_outcome.sql says which.
+-- by another session that committed first, by a writer that took over, or because rows of the pipeline are lost.
+-- session_outcome.sql says which.
 MERGE INTO source_checkpoints AS target
 USING (
   WITH
   -- The fence: no row, unless the head row is the one the session began with.
-  head AS (
-    SELECT config_hash
+  -- And none when rows of the pipeline are lost: the head row has, as its sequence, the sum over all others.
+  known AS (
+    SELECT coalesce(sum(checksum + 4294967296), 0) AS total
     FROM source_checkpoints
-    WHERE pipeline = laminar_pipeline
-      AND kind = 'head'
-      AND generation = laminar_generation
-      AND ordinal = laminar_ordinal
+    WHERE pipeline = laminar_pipeline AND kind <> 'head'
+  ),
+  head AS (
+    SELECT there.config_hash
+    FROM source_checkpoints AS there CROSS JOIN known
+    WHERE there.pipeline = laminar_pipeline
+      AND there.kind = 'head'
+      AND there.generation = laminar_generation
+      AND there.ordinal = laminar_ordinal
+      AND coalesce(there.sequence, known.total) = known.total
   ),
   -- A step says what its kind says; whatever else stands in its row counts for nothing.
   steps AS (
@@ -43,7 +51,7 @@ USING (
       max(config_hash) AS config_hash
     FROM staged
   ),
-  changes AS (
+  changed AS (
     SELECT
       staged.kind,
       staged.source,
@@ -65,11 +73,31 @@ USING (
     FROM source_checkpoints AS there CROSS JOIN asked CROSS JOIN head
     LEFT ANTI JOIN staged ON there.kind = staged.kind AND there.source = staged.source
     WHERE there.pipeline = laminar_pipeline AND there.kind <> 'head' AND asked.cleared
+  ),
+  -- The sum over the rows that will be there.
+  later AS (
+    SELECT coalesce(sum(checksum + 4294967296), 0) AS total
+    FROM (
+      SELECT
+        crc32(concat_ws(
+          '|', kind, source, CAST(sequence AS STRING), coalesce(hex(position), '-'), '-'
+        )) AS checksum
+      FROM changed
+      WHERE sequence IS NOT NULL
+      UNION ALL
+      SELECT there.checksum
+      FROM source_checkpoints AS there
+      LEFT ANTI JOIN changed ON there.kind = changed.kind AND there.source = changed.source
+      WHERE there.pipeline = laminar_pipeline AND there.kind <> 'head'
+    )
+  ),
+  changes AS (
+    SELECT kind, source, sequence, position, config_hash FROM changed
     UNION ALL
     SELECT
-      'head', '', CAST(NULL AS BIGINT), CAST(NULL AS BINARY),
+      'head', '', later.total, CAST(NULL AS BINARY),
       coalesce(asked.config_hash, CASE WHEN asked.cleared THEN NULL ELSE head.config_hash END)
-    FROM head CROSS JOIN asked
+    FROM head CROSS JOIN asked CROSS JOIN later
     WHERE asked.steps > 0
   )
   SELECT
@@ -86,6 +114,7 @@ USING (
 ) AS source
 ON target.pipeline = laminar_pipeline AND target.kind = source.kind AND target.source = source.source
 WHEN MATCHED AND source.kind = 'head' THEN UPDATE SET
+  sequence = source.sequence,
   config_hash = source.config_hash,
   checksum = source.checksum,
   ordinal = target.ordinal + 1,
@@ -100,7 +129,7 @@ WHEN MATCHED THEN UPDATE SET
   session_id = laminar_session,
   changed_at = current_timestamp(),
   changed_by = laminar_owner
-WHEN NOT MATCHED AND source.sequence IS NOT NULL THEN
+WHEN NOT MATCHED AND source.sequence IS NOT NULL AND source.kind <> 'head' THEN
   INSERT (pipeline, kind, source, sequence, position, checksum, session_id, changed_at, changed_by)
   VALUES (
     laminar_pipeline, source.kind, source.source, source.sequence, source.position, source.checksum,

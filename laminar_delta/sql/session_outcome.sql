@@ -1,6 +1,8 @@
 -- What became of the session, from the rows; at any time after the commit, also if its answer was lost.
 --   committed   everything is visible, or was until others wrote over it
 --   fenced      another writer took over: stop
+--   damaged     rows of the pipeline were deleted or changed by hand, and nothing was committed: a session in Python heals them
+--               as long as an earlier version has them, and says so otherwise
 --   open        nobody committed since the session began, it neither: commit, again if need be
 --   lost        another session committed first: begin again, or set laminar_ordinal to `ordinal` and commit again
 --   unknown     several committed since, and no row says that this one did; it may have, and others wrote over all its rows.
@@ -10,6 +12,7 @@ SELECT
   CASE
     WHEN committed THEN 'committed'
     WHEN generation > laminar_generation THEN 'fenced'
+    WHEN stated <> total THEN 'damaged'
     WHEN generation = laminar_generation AND ordinal = laminar_ordinal THEN 'open'
     -- One commit since, and the head row says whose.
     WHEN generation = laminar_generation AND ordinal = laminar_ordinal + 1 THEN 'lost'
@@ -22,6 +25,8 @@ SELECT
 FROM (
   SELECT
     coalesce(bool_or(session_id = laminar_session), FALSE) AS committed,
+    max(sequence) FILTER (WHERE kind = 'head') AS stated,
+    coalesce(sum(checksum + 4294967296) FILTER (WHERE kind <> 'head'), 0) AS total,
     max(generation) FILTER (WHERE kind = 'head') AS generation,
     max(ordinal) FILTER (WHERE kind = 'head') AS ordinal,
     max(session_id) FILTER (WHERE kind = 'head') AS session_id,

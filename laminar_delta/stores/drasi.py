@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.generations import Generation
+from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.positions import read_position, read_positions
 from laminar_delta.catalog.session_commit import SessionCommit, SessionToken
 from laminar_delta.catalog.session_log import SessionRecord, session_history
 from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.steps import remove_steps, write_steps
+from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError
-from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.model.ids import check_ordering_number, validate_pipeline_name
 from laminar_delta.stores.starting import RecoveryPolicy, StartUp, after_gap, start
 
 if TYPE_CHECKING:
@@ -55,10 +57,16 @@ class SourceCheckpointStore:
         """
         self._catalog = catalog
         self._pipeline = validate_pipeline_name(pipeline)
-        self._owner = owner or default_owner()
+        self._owner = check_text("owner", owner or default_owner())
         self._turn = threading.Lock()
         self._joined = generation is not None
-        self._held = None if generation is None else Generation(pipeline=pipeline, number=generation, owner=self._owner)
+        self._held = (
+            None
+            if generation is None
+            else Generation(
+                pipeline=self._pipeline, number=check_ordering_number("generation", generation), owner=self._owner
+            )
+        )
         self._closed = False
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -141,7 +149,7 @@ class SourceCheckpointStore:
 
     def read_result_sequence(self, query: str) -> int | None:
         """The committed sequence of a query's last result: where its counter goes on."""
-        return read_positions(self._catalog.reading, self._pipeline).results.get(query)
+        return read_positions(self._catalog.reading, self._pipeline).results.get(check_text("query", query))
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +174,7 @@ class SourceCheckpointStore:
         self,
         started: StartUp,
         gaps: Mapping[str, SourceCheckpoint | None],
-        policy: RecoveryPolicy = RecoveryPolicy.STRICT,
+        policy: RecoveryPolicy | str = RecoveryPolicy.STRICT,
     ) -> StartUp:
         """What to do after sources said that they cannot resume at their positions.
 
@@ -188,11 +196,18 @@ class SourceCheckpointStore:
         Args:
             limit: How many commits to look at, those of other pipelines included.
         """
-        return session_history(self._catalog.engine, self._pipeline, limit=limit)
+        last = self._catalog.reading.versions.get(SOURCE_CHECKPOINTS.name)
+        return session_history(self._catalog.engine, self._pipeline, limit=limit, last=last)
 
     def close(self) -> None:
-        """Lets go of the generation that this store took. Reading goes on working; writing does not."""
+        """Lets go of the generation that this store took. Reading goes on working; writing does not.
+
+        Sessions that were not committed are rolled back. One whose outcome is not known can still be asked what became of it.
+        """
         with self._turn:
+            for session in self._sessions:
+                if session.state in (SessionState.OPEN, SessionState.LOST):
+                    session.rollback()
             if not self._closed and self._held is not None and not self._joined:
                 generations.release(self._catalog.engine, self._held)
             self._closed = True

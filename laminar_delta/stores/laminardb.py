@@ -13,11 +13,13 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.accepting import check_vnode_count
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.retention import RetentionPolicy
-from laminar_delta.errors import InvalidInputError, LaminarDeltaError
+from laminar_delta.catalog.said import check_said
+from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.logs import Event, log_event
-from laminar_delta.model import CheckpointManifest, RecoveryReport, ValidationResult
+from laminar_delta.model import CheckpointManifest, RecoveryReport, ValidationResult, check_ordering_number
 from laminar_delta.stores.loading import Loader
 from laminar_delta.stores.saving import Saver
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX_RETAINED = 3
 DEFAULT_VNODE_COUNT = 256
 
-_LARGEST_VNODE_COUNT = 2**16 - 1
 _LOG = logging.getLogger(__name__)
 
 # Inside the class `list` is the method.
@@ -59,10 +60,9 @@ class DeltaCheckpointStore:
             vnode_count: Into how many virtual nodes the runtime divides its state, 1 to 65535.
             rescale: Also load checkpoints of another vnode count: the caller divides their state anew.
         """
-        if max_retained < 0:
-            raise InvalidInputError("max_retained is negative", expected="0 or more", found=max_retained)
-        if not 1 <= vnode_count <= _LARGEST_VNODE_COUNT:
-            raise InvalidInputError("vnode_count is out of range", expected="1 to 65535", found=vnode_count)
+        check_ordering_number("max_retained", max_retained)
+        check_vnode_count(vnode_count)
+        check_said(owner=owner)
         self._max_retained = max_retained
         self._owner = owner or default_owner()
         self._pipeline = catalog.pipeline(pipeline)
@@ -78,7 +78,8 @@ class DeltaCheckpointStore:
         afterwards; that this fails does not fail the save.
 
         Raises:
-            ConflictError: The id is committed with other content, or recovery has to be asked again.
+            ConflictError: The id is committed with other content, was committed and removed, or recovery has to be asked again.
+            CorruptionError: Recovery found checkpoints and none to use; `Writer.recover(start_over=True)` gives them up.
             FencedError: Another writer took over.
         """
         self.save_with_state(manifest, None)
@@ -99,7 +100,7 @@ class DeltaCheckpointStore:
         Only this store sees it until then. For a committed checkpoint it changes nothing: the same bytes succeed.
 
         Raises:
-            ConflictError: The checkpoint is committed with another sidecar, or without one.
+            ConflictError: The checkpoint is committed with another sidecar, or without one, or was removed.
         """
         self._saver.stage(checkpoint_id, chunks)
 
@@ -109,7 +110,8 @@ class DeltaCheckpointStore:
         A retired checkpoint stays retired; its statuses are recorded all the same, for it may be restored.
 
         Raises:
-            ConflictError: The manifest differs in something else, or names a sink that the checkpoint does not have.
+            ConflictError: The manifest differs in something else, or names a sink that the checkpoint does not have, or the
+                checkpoint was removed.
             NotFoundError: There is no such checkpoint.
         """
         self._saver.record(manifest)
@@ -117,7 +119,7 @@ class DeltaCheckpointStore:
     # -- loading ------------------------------------------------------------------------------------------------------
 
     def load_latest(self) -> CheckpointManifest | None:
-        """The manifest with the highest id; None when there is no checkpoint. What cannot be read is an error."""
+        """The manifest with the highest id; None when there is no checkpoint. What cannot be read, or is lost, is an error."""
         ids = self.list_ids()
         return self.load_by_id(ids[-1]) if ids else None
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.committed import is_intact
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.healing import find_row, healed
 from laminar_delta.catalog.sidecar import read_sidecar
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.catalog.validation import examine
 from laminar_delta.engine.predicate import col

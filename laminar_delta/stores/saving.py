@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.accepting import check_manifest
 from laminar_delta.catalog.attempt import children_of, stage_offsets
 from laminar_delta.catalog.comparing import check_same, news
 from laminar_delta.catalog.sidecar import SIDECAR, stage_sidecar
@@ -53,7 +54,8 @@ class Saver:
 
     def save(self, manifest: CheckpointManifest, state_data: StateSource | None) -> bool:
         """Saves a checkpoint with its state, or with what was staged for it. Whether it is new."""
-        number = check_ordering_number("checkpoint_id", manifest.checkpoint_id)
+        check_manifest(manifest)
+        number = manifest.checkpoint_id
         with self._turn:
             writer = self._hold()
             row = self._committed(writer, number)
@@ -93,7 +95,8 @@ class Saver:
 
     def record(self, manifest: CheckpointManifest) -> None:
         """Records the sink statuses of a manifest that are news."""
-        number = check_ordering_number("checkpoint_id", manifest.checkpoint_id)
+        check_manifest(manifest)
+        number = manifest.checkpoint_id
         with self._turn:
             writer = self._hold()
             row = self._committed(writer, number)
@@ -167,7 +170,8 @@ class Saver:
         return self._writer
 
     def _committed(self, writer: Writer, checkpoint_id: int) -> Row | None:
-        return self._loader.committed(checkpoint_id) if checkpoint_id <= writer.committer.highest_id else None
+        """The row of a checkpoint that is committed. Raises `ConflictError` when it was removed."""
+        return None if writer.committer.is_new(checkpoint_id) else self._loader.committed(checkpoint_id)
 
     def _commit(
         self, writer: Writer, attempt: Attempt, manifest: CheckpointManifest, state: StagedState | None

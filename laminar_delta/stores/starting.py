@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.model.ids import check_u64
@@ -57,6 +58,8 @@ def start(
 ) -> StartUp:
     """Decides where a query begins, and commits what that takes. See `SourceCheckpointStore.start`."""
     check_u64("config hash", config_hash)
+    sources = None if sources is None else _names("sources", sources)
+    cannot_replay = _names("cannot_replay", cannot_replay)
     if not persistent:
         return StartUp(config_hash=config_hash, resumed=False, reason="the store is not persistent")
     if cannot_replay:
@@ -91,9 +94,10 @@ def after_gap(
     begin: Callable[[], Session],
     started: StartUp,
     gaps: Mapping[str, SourceCheckpoint | None],
-    policy: RecoveryPolicy,
+    policy: RecoveryPolicy | str,
 ) -> StartUp:
     """What happens after sources said that their positions are gone. See `SourceCheckpointStore.after_gap`."""
+    policy = _policy(policy)
     if not gaps:
         return started
     if policy is RecoveryPolicy.STRICT or (policy is RecoveryPolicy.AUTO_RESET and not started.resumed):
@@ -135,6 +139,24 @@ def after_gap(
         )
 
     return _committed(begin, reset if policy is RecoveryPolicy.AUTO_RESET else skip)
+
+
+def _names(what: str, given: Collection[str]) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Collection):
+        raise InvalidInputError(
+            f"{what} are several names", expected="a list of names", found=f"a {type(given).__name__}"
+        )
+    return [check_text(f"name in {what}", name) for name in given]
+
+
+def _policy(given: RecoveryPolicy | str) -> RecoveryPolicy:
+    """The policy, also by its name: another than the one meant would skip what was not to be skipped."""
+    try:
+        return RecoveryPolicy(given)
+    except ValueError:
+        raise InvalidInputError(
+            f"{given!r} is no recovery policy", expected=[policy.value for policy in RecoveryPolicy], found=given
+        ) from None
 
 
 def _committed(begin: Callable[[], Session], decide: Callable[[Session], StartUp]) -> StartUp:

@@ -25,9 +25,9 @@ class Batch:
     """The checkpoint to be: `checkpoint.state("totals", …)` or `checkpoint.state_frame(frame)` keeps state with it."""
     spark: SparkSession
     previous: CheckpointManifest | None
-    """The checkpoint before, which all sinks have; None for the first."""
+    """The checkpoint before, which all sinks have; None for the first, and for the first after a reset that starts empty."""
     state: CheckpointState | None
-    """The state of the checkpoint before: `state.read("totals")`, `state.frame(spark)`."""
+    """The state of the checkpoint before: `state.read("totals")`, `state.frame(spark)`; None like `previous`."""
 
     @property
     def epoch(self) -> int:
@@ -57,6 +57,8 @@ class Written(str, Enum):
     """It had it from an earlier run."""
     NOTHING = "nothing"
     """It was given nothing."""
+    FAILED = "failed"
+    """It failed to take it in an earlier run, and the checkpoint was accepted all the same (`failed_sinks`)."""
 
     def __str__(self) -> str:
         return self.value

@@ -10,11 +10,21 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.codec.checksum import block_hash
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.model import Severity
 from laminar_delta.streaming.kafka_checks import KafkaSettings, broker_range
-from laminar_delta.streaming.starting import DELTA, KAFKA, delta_version, find_manifest, kafka_offsets, kind_of
+from laminar_delta.streaming.starting import (
+    DELTA,
+    KAFKA,
+    delta_version,
+    find_manifest,
+    kafka_offsets,
+    kind_of,
+    offset_number,
+    passed_over,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +47,7 @@ class ResumeCode(str, Enum):
     QUERY_CHANGED = "query-changed"
     QUERY_UNKNOWN = "query-unknown"
     NOT_CHECKED = "not-checked"
+    NOT_DELIVERED = "not-delivered"
 
     def __str__(self) -> str:
         return self.value
@@ -77,6 +88,7 @@ def check_resume(
     pipeline: str,
     checkpoint_id: int | None = None,
     *,
+    failed_sinks: FailedSinks = FailedSinks.SKIP,
     kafka: KafkaSettings | None = None,
     tables: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
@@ -88,15 +100,17 @@ def check_resume(
     Args:
         catalog: Where the checkpoint is.
         pipeline: Whose.
-        checkpoint_id: Which; the newest by default.
-        kafka: How to reach the brokers, in librdkafka's names: at least `bootstrap.servers`. Needs the extra `kafka`.
+        checkpoint_id: Which; by default the one that recovery goes on from.
+        failed_sinks: Whether a checkpoint may be gone on from that a sink failed to deliver.
+        kafka: How to reach the brokers, in librdkafka's names or in Spark's: at least `bootstrap.servers`, or
+            `kafka.bootstrap.servers`. Needs the extra `kafka`.
         tables: Per Delta source its table, a path or a name. Needs `spark`.
         spark: The session to ask for tables.
         query_hash: What the query is now (`schema_hash`), to be compared with the `pipeline_hash` of the checkpoint.
         timeout_s: How long a broker may take to answer.
     """
-    manifest = find_manifest(catalog, pipeline, checkpoint_id)
-    findings: list[ResumeFinding] = []
+    manifest = find_manifest(catalog, pipeline, checkpoint_id, failed_sinks)
+    findings = list(_check_delivered(catalog, pipeline, manifest.checkpoint_id, failed_sinks))
     for name, source in sorted(manifest.source_offsets.items()):
         kind = kind_of(source)
         if kind == KAFKA and kafka is not None:
@@ -128,13 +142,28 @@ def schema_hash(schema: Any) -> int:
     return block_hash(str(fields.json()).encode())
 
 
+def _check_delivered(
+    catalog: Catalog, pipeline: str, checkpoint_id: int, failed_sinks: FailedSinks
+) -> Iterator[ResumeFinding]:
+    reason = passed_over(catalog, pipeline, checkpoint_id, failed_sinks)
+    if reason is not None:
+        yield ResumeFinding(
+            severity=Severity.FATAL,
+            code=ResumeCode.NOT_DELIVERED,
+            message=f"checkpoint {checkpoint_id} is not one to go on from: {reason}",
+            next_step="Leave the id out to look at the one that recovery goes on from.",
+            expected="a checkpoint that all its sinks have",
+            found=reason,
+        )
+
+
 def _check_query(kept: int | None, now: int) -> Iterator[ResumeFinding]:
     if kept is None:
         yield ResumeFinding(
-            severity=Severity.INFO,
+            severity=Severity.WARNING,
             code=ResumeCode.QUERY_UNKNOWN,
-            message="the checkpoint does not tell what the query was",
-            next_step="Keep `schema_hash` as its pipeline_hash from now on.",
+            message="the checkpoint does not tell what the query was: nothing was compared",
+            next_step="Keep `schema_hash` as its pipeline_hash from now on; `foreach_batch` does so by itself.",
             expected=now,
         )
     elif kept != now:
@@ -197,7 +226,8 @@ def _check_kafka(
             code=ResumeCode.PARTITION_NEW,
             source=name,
             message=f"source {name!r}: {topic}-{partition} is new since",
-            next_step="Nothing: Spark reads a new partition from its beginning.",
+            next_step="A query that goes on in a checkpoint directory reads it from its beginning. One that begins with "
+            "`starting_options` needs it named: give that function `kafka` too.",
             found=f"{topic}-{partition}",
         )
 
@@ -207,8 +237,9 @@ def _check_delta(name: str, source: ConnectorCheckpoint, spark: SparkSession, ta
 
     try:
         # Whole or not does not matter here: the version itself must be there.
+        is_snapshot = source.offsets.get("isStartingVersion") == "true"
         version = (
-            delta_version(name, source, repeat=True) if source.offsets.get("isStartingVersion") != "true" else None
+            offset_number(name, source, "reservoirVersion") if is_snapshot else delta_version(name, source, repeat=True)
         )
         facts = table_facts(spark, table)
     except LaminarDeltaError as error:
@@ -225,8 +256,6 @@ def _check_delta(name: str, source: ConnectorCheckpoint, spark: SparkSession, ta
             found=facts.table_id,
         )
         return
-    if version is None:
-        version = int(source.offsets.get("reservoirVersion", "0"))
     if version < facts.oldest:
         yield _fatal(
             ResumeCode.VERSION_GONE,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from laminar_delta.errors import StorageError
+from laminar_delta.streaming.delta_table import SinkTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,7 @@ def table_facts(spark: SparkSession, table: str) -> TableFacts:
         spark: The session.
         table: A path or URI, or a name.
     """
-    named = f"delta.`{table.replace('`', '``')}`" if "/" in table else table
+    named = SinkTable.of(table).reference() if "/" in table else table
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {named}").select("id").collect()
         versions = spark.sql(f"DESCRIBE HISTORY {named}").selectExpr("MIN(version)", "MAX(version)").collect()

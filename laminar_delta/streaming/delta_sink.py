@@ -9,22 +9,17 @@ metadata what it is.
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql.functions import col, lit
 
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.sinks import SinkEpoch
-from laminar_delta.engine.local.place import local_path
-from laminar_delta.engine.predicate import Dialect, quote_name
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from laminar_delta.streaming.batch import Written
+from laminar_delta.streaming.delta_table import APPEND, MODES, Landed, SinkTable, first_line
 from laminar_delta.streaming.lines import line_of
 
 if TYPE_CHECKING:
@@ -36,34 +31,8 @@ if TYPE_CHECKING:
 OURS = frozenset({"txnappid", "txnversion", "usermetadata"})
 """Options of a write that are not the user's here."""
 
-MODES = ("append", "overwrite")
-FIRST_LOOK, WIDER = 10, 20
-"""How many commits of the history are looked at first, and how much further each time."""
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 CLOSED = 2**62
 """The version that closes a line: above every batch."""
-_ABSENT = frozenset(
-    {
-        "DELTA_MISSING_DELTA_TABLE",
-        "DELTA_PATH_DOES_NOT_EXIST",
-        "DELTA_TABLE_NOT_FOUND",
-        "DELTA_TABLE_ONLY_OPERATION",
-        "PATH_NOT_FOUND",
-        "TABLE_OR_VIEW_NOT_FOUND",
-    }
-)
-"""What Spark says where there is no such table yet. A version or a file of the log that is missing is damage, not absence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """Where a batch is in the table."""
-
-    version: int
-    generation: int
-    """Of the writer whose write it was."""
-    sink: str | None
-    """Which of its sinks; None where the commit does not say."""
 
 
 class DeltaSink:
@@ -96,11 +65,9 @@ class DeltaSink:
                 found=taken,
                 next_step="Leave it out: the sink sets it for each batch.",
             )
-        self.table = str(table)
-        self.by_path = isinstance(table, Path) or "/" in self.table
-        self.name = name or (self.table.rstrip("/").rpartition("/")[2] if self.by_path else _parts(self.table)[-1])
+        self._table = SinkTable.of(table, partition_by)
+        self.name = name or self._table.own_name
         self._mode = mode
-        self._partition_by = list(partition_by)
         self._options = dict(options or {})
         self._spark: SparkSession | None = None
         self._pipeline: str | None = None
@@ -109,6 +76,20 @@ class DeltaSink:
         self._given: DataFrame | None = None
         self._held: dict[SinkEpoch, DataFrame] = {}
         self._outcomes: dict[SinkEpoch, Written] = {}
+
+    @property
+    def table(self) -> str:
+        """The table's path or name; a local path from the root on."""
+        return self._table.named
+
+    @property
+    def place(self) -> str:
+        """What the table is known by, however it is spelled."""
+        return self._table.place
+
+    def reference(self) -> str:
+        """The table in SQL."""
+        return self._table.reference()
 
     def follow(
         self, spark: SparkSession, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
@@ -149,7 +130,9 @@ class DeltaSink:
         except PySparkException as error:
             # Another process may have written the same batch at the same time: then it is there.
             if self._find(line, batch_id)[0] is None:
-                raise StorageError(f"batch {batch_id} could not be written to {self.table}: {_first(error)}") from error
+                raise StorageError(
+                    f"batch {batch_id} could not be written to {self.table}: {first_line(error)}"
+                ) from error
         found, is_whole = self._find(line, batch_id)
         if found is None and is_whole:
             raise ConflictError(
@@ -174,13 +157,15 @@ class DeltaSink:
 
     def close_line(self, line: Line) -> None:
         """See `LineSink`: an empty commit with a version above all batches, which Delta then skips."""
+        nothing = self._table.nothing(self._session())
+        if nothing is None:
+            return
         try:
-            nothing = self._read().limit(0)
+            self._save(nothing, line, CLOSED, {"closed": True}, mode=APPEND)
         except PySparkException as error:
-            if _is_absent(error):
-                return
-            raise
-        self._save(nothing, line, CLOSED, {"closed": True}, mode="append")
+            raise StorageError(
+                f"what was left of {line.application_id} in {self.table} cannot be closed: {first_line(error)}"
+            ) from error
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         """See `LineSink`."""
@@ -194,8 +179,8 @@ class DeltaSink:
         """
         reading = catalog.reading
         made_for = line_of(reading, committed_row(reading, pipeline, checkpoint_id))
-        self._spark = spark
-        found = None if made_for is None else self._find(*made_for)[0]
+        # Whatever the sink is called here: the line names the batch. The session is not kept: a sink may be handed on.
+        found = None if made_for is None else self._table.find(spark, *made_for)[0]
         if found is None:
             raise NotFoundError(
                 f"the history of {self.table} does not have the batch of checkpoint {checkpoint_id} of {pipeline!r}",
@@ -222,32 +207,7 @@ class DeltaSink:
             "txnVersion": str(version),
             "userMetadata": json.dumps({"laminar": said}),
         }
-        if not self.by_path:
-            self._make(frame)
-            into = frame.writeTo(self.table).options(**options)
-            if (mode or self._mode) == "append":
-                into.append()
-            else:
-                into.overwrite(lit(True))
-            return
-        writer = frame.write.format("delta").mode(mode or self._mode).options(**options)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
-        writer.save(self.table)
-
-    def _make(self, like: DataFrame) -> None:
-        """Makes the table without rows unless it is there: the commit that makes one by name has no place for an identifier."""
-        spark = like.sparkSession
-        if spark.catalog.tableExists(self.table):
-            return
-        maker = spark.createDataFrame([], like.schema).writeTo(self.table).using("delta")
-        if self._partition_by:
-            maker = maker.partitionedBy(*map(col, self._partition_by))
-        try:
-            maker.create()
-        except PySparkException:
-            if not spark.catalog.tableExists(self.table):  # else somebody was quicker
-                raise
+        self._table.write(frame, mode or self._mode, options)
 
     def _find(self, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
         """Where a batch is, and whether all of the history that could have it was seen.
@@ -255,22 +215,10 @@ class DeltaSink:
         Raises:
             ConflictError: What is there is another sink's: Delta took this one's batch for the same, and skipped it.
         """
-        limit = FIRST_LOOK
-        while True:
-            rows = self._history(limit)
-            for row in rows:
-                said = _said(row["userMetadata"])
-                if said.get("application_id") != line.application_id or said.get("closed"):
-                    continue
-                if said["batch"] == batch_id:
-                    found = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
-                    self._check_own(found, batch_id)
-                    return found, True
-                if said["batch"] < batch_id:  # numbers of a line only go up
-                    return None, True
-            if len(rows) < limit:
-                return None, not rows or rows[-1]["version"] == 0
-            limit *= WIDER
+        found, is_whole = self._table.find(self._session(), line, batch_id)
+        if found is not None:
+            self._check_own(found, batch_id)
+        return found, is_whole
 
     def _check_own(self, found: Landed, batch_id: int) -> None:
         # `check_tables` cannot see it where a table has two names, or a directory two paths.
@@ -283,26 +231,9 @@ class DeltaSink:
                 next_step="Give one sink both frames, as a union.",
             )
 
-    def _history(self, limit: int) -> list[dict[str, Any]]:
-        assert self._spark is not None
-        try:
-            found = self._spark.sql(f"DESCRIBE HISTORY {self.reference()} LIMIT {limit}")
-            return [row.asDict() for row in found.select("version", "userMetadata").collect()]
-        except PySparkException as error:
-            if _is_absent(error):
-                return []
-            raise StorageError(f"the history of {self.table} cannot be read: {_first(error)}") from error
-
-    def _read(self) -> DataFrame:
-        assert self._spark is not None
-        reader = self._spark.read.format("delta")
-        return reader.load(self.table) if self.by_path else reader.table(self.table)
-
-    def reference(self) -> str:
-        """The table in SQL."""
-        if self.by_path:
-            return f"delta.{quote_name(self.table, Dialect.SPARK)}"
-        return ".".join(quote_name(part, Dialect.SPARK) for part in _parts(self.table))
+    def _session(self) -> SparkSession:
+        assert self._spark is not None, "told by `follow`"
+        return self._spark
 
 
 def check_tables(sinks: Iterable[object]) -> None:
@@ -314,43 +245,11 @@ def check_tables(sinks: Iterable[object]) -> None:
     seen: set[str] = set()
     for sink in sinks:
         if isinstance(sink, DeltaSink):
-            place = _place(sink)
-            if place in seen:
+            if sink.place in seen:
                 raise InvalidInputError(
                     f"two Delta sinks of one pipeline are for table {sink.table}",
                     expected="a table for each",
                     found=sink.table,
                     next_step="Give one sink both frames, as a union.",
                 )
-            seen.add(place)
-
-
-def _place(sink: DeltaSink) -> str:
-    """What a table is known by, however it is spelled: names without regard to case, local paths without detours."""
-    if not sink.by_path:
-        return sink.reference().lower()
-    local = local_path(sink.table)
-    return sink.table.rstrip("/") if local is None else os.path.normpath(local)
-
-
-def _parts(name: str) -> list[str]:
-    """The parts of a table's name, each as it is or in backticks, as SQL has it."""
-    return [quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(name)] or [name]
-
-
-def _said(metadata: str | None) -> Mapping[str, Any]:
-    """What a commit of ours says of itself; nothing for anybody else's."""
-    try:
-        told = json.loads(metadata or "{}")
-    except ValueError:
-        return {}
-    said = told.get("laminar") if isinstance(told, dict) else None
-    return said if isinstance(said, dict) else {}
-
-
-def _is_absent(error: PySparkException) -> bool:
-    return (error.getCondition() or "").partition(".")[0] in _ABSENT
-
-
-def _first(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+            seen.add(sink.place)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.tables import MANIFESTS
@@ -14,7 +14,7 @@ from laminar_delta.interop.sparkdir.source import DOCUMENT
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
-    from laminar_delta.catalog.reading import Row
+    from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 
 
@@ -33,7 +33,7 @@ def document_of(state: CheckpointState) -> dict[str, Any] | None:
     return said
 
 
-def origin_of(catalog: Catalog, row: Row) -> Row:
+def origin_of(reading: Reading, row: Row) -> Row:
     """The row of the checkpoint that a derived one comes from, by however many steps."""
     seen = set()
     while row["external_id"] is None and row["derived_from_id"] is not None:
@@ -42,7 +42,7 @@ def origin_of(catalog: Catalog, row: Row) -> Row:
             break
         seen.add(key)
         where = col("pipeline").eq(key[0]) & col("checkpoint_id").eq(key[1])
-        rows = catalog.reading.rows(MANIFESTS, where=where)
+        rows = reading.rows(MANIFESTS, where=where)
         if not rows:
             break
         row = rows[0]
@@ -59,52 +59,57 @@ def query_and_batch(row: Row, document: Mapping[str, Any]) -> tuple[str | None, 
     return document.get("query_id"), int(told) if told is not None else row["epoch"] - 1
 
 
-def batches_of(catalog: Catalog, query_id: str | None, around: Row, batch: int) -> dict[int, tuple[str, int]]:
-    """The other batches of a query in a pipeline, each with the pipeline and id of its checkpoint.
+@dataclass(slots=True)
+class Others:
+    """Other batches of the same query in a pipeline, each looked for when it is asked for.
 
     A query that was taken back has run some batches more than once. Of those before, the last run up to the checkpoint is
     meant; of those after, the first one since.
     """
-    if query_id is None:
-        return {}
-    columns = ["checkpoint_id", "external_id", "derived_from_id", "operators", "epoch"]
-    found: dict[int, int] = {}
-    for row in catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(around["pipeline"]), columns=columns):
-        number = row["checkpoint_id"]
-        if row["derived_from_id"] is not None or number == around["checkpoint_id"]:
-            continue
-        query, other = query_and_batch(row, {} if row["external_id"] is not None else _told(catalog, around, row))
-        is_before = other < batch
-        if query != query_id or is_before != (number < around["checkpoint_id"]):
-            continue
-        known = found.get(other)
-        if known is None or (number > known if is_before else number < known):
-            found[other] = number
-    return {other: (around["pipeline"], number) for other, number in found.items()}
-
-
-def _told(catalog: Catalog, around: Row, row: Row) -> Mapping[str, Any]:
-    """What a row without a name of its own for the batch keeps of it."""
-    if not any(entry["operator"] == DOCUMENT for entry in row["operators"]):
-        return {}
-    return document_of(catalog.pipeline(around["pipeline"]).state(row["checkpoint_id"])) or {}
-
-
-@dataclass(slots=True)
-class Others:
-    """Other batches of the same query, read when they are asked for."""
 
     catalog: Catalog
-    where: Mapping[int, tuple[str, int]]
+    pipeline: str
+    query_id: str | None
+    candidates: Mapping[int, Sequence[Row]]
+    """By batch, the rows that may be of it, the likeliest first: an epoch is a batch's number and one, of whichever query."""
+    _found: dict[int, CheckpointState | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, catalog: Catalog, query_id: str | None, around: Row, batch: int) -> Others:
+        """Those around a checkpoint; no document is read for that."""
+        columns = ["checkpoint_id", "external_id", "derived_from_id", "epoch"]
+        own, candidates = around["checkpoint_id"], dict[int, list["Row"]]()
+        rows = catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(around["pipeline"]), columns=columns)
+        for row in sorted(rows, key=lambda row: abs(row["checkpoint_id"] - own)):
+            number, other = row["checkpoint_id"], query_and_batch(row, {})[1]
+            if row["derived_from_id"] is None and number != own and (other < batch) == (number < own):
+                candidates.setdefault(other, []).append(row)
+        return cls(catalog, around["pipeline"], query_id, candidates if query_id is not None else {})
+
+    @property
+    def batches(self) -> list[int]:
+        """The numbers there may be, ascending."""
+        return sorted(self.candidates)
+
+    def has_any(self, batches: Iterable[int]) -> bool:
+        """Whether the catalog has one of these."""
+        return any(self.state(batch) is not None for batch in batches)
 
     def state(self, batch: int) -> CheckpointState | None:
         """What the checkpoint of a batch keeps; None when the catalog has no such batch."""
-        if batch not in self.where:
-            return None
-        pipeline, number = self.where[batch]
-        return self.catalog.pipeline(pipeline).state(number)
+        if batch not in self._found:
+            self._found[batch] = self._find(batch)
+        return self._found[batch]
 
     def document(self, batch: int) -> dict[str, Any] | None:
         """The same for its log entries."""
         state = self.state(batch)
         return None if state is None else document_of(state)
+
+    def _find(self, batch: int) -> CheckpointState | None:
+        for row in self.candidates.get(batch, ()):
+            state = self.catalog.pipeline(self.pipeline).state(row["checkpoint_id"])
+            told = {} if row["external_id"] is not None else document_of(state) or {}
+            if query_and_batch(row, told) == (self.query_id, batch):
+                return state
+        return None

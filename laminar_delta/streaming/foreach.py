@@ -10,13 +10,17 @@ recognises it.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union, get_args
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.coordinator import Coordinator
@@ -28,12 +32,13 @@ from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
+from laminar_delta.streaming.checks import schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
 from laminar_delta.streaming.elsewhere import CatalogElsewhere
 from laminar_delta.streaming.lines import DOCUMENT, Head, document
 from laminar_delta.streaming.query import RunningQuery
-from laminar_delta.streaming.runs import Run, Starting
-from laminar_delta.streaming.sinks import FrameSink, LineSink, in_order
+from laminar_delta.streaming.runs import AfterReset, Run, Starting
+from laminar_delta.streaming.sinks import FrameSink, LineSink, addressed, in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,6 +67,7 @@ def foreach_batch(
     owner: str | None = None,
     failed_sinks: FailedSinks = FailedSinks.SKIP,
     start_over: bool = False,
+    after_reset: AfterReset | None = None,
     state_policy: StatePolicy = DEFAULT_POLICY,
     on_result: Callable[[BatchResult], None] | None = None,
     observe: Observe | None = None,
@@ -78,14 +84,21 @@ def foreach_batch(
         owner: Who, for messages and the audit.
         failed_sinks: Whether a checkpoint may be gone on from that a sink failed to deliver.
         start_over: Go on at the query's batch, without state, when there are checkpoints and none can be used.
+        after_reset: What becomes of the state when the query begins anew, its checkpoint directory deleted or a new one:
+            `fresh` lets it start empty, for a query that reads everything again; `continue` goes on with it, for one begun
+            with `starting_options`. Without either such a query is refused, where there is state.
         state_policy: How operator state is cut, and how long its chains may get.
         on_result: Told what became of each batch; the log says it too.
         observe: Told of each step.
 
     Raises:
-        InvalidInputError: Two Delta sinks are for one table.
+        InvalidInputError: Two Delta sinks are for one table, or `after_reset` is neither.
     """
     check_tables(sinks)
+    if after_reset is not None and after_reset not in get_args(AfterReset):
+        raise InvalidInputError(
+            f"after a reset there is no {after_reset!r}", expected=get_args(AfterReset), found=after_reset
+        )
     return ForeachBatch(
         catalog=catalog,
         pipeline=validate_pipeline_name(pipeline),
@@ -95,13 +108,14 @@ def foreach_batch(
         owner=owner,
         failed_sinks=failed_sinks,
         start_over=start_over,
+        after_reset=after_reset,
         state_policy=state_policy,
         on_result=on_result,
         observe=observe,
     )
 
 
-_OF_THIS_PROCESS = frozenset({"catalog", "last", "_run"})
+_OF_THIS_PROCESS = frozenset({"catalog", "last", "_run", "_busy", "_turn"})
 """What a process that the function is handed to finds for itself."""
 
 
@@ -117,34 +131,41 @@ class ForeachBatch:
     owner: str | None
     failed_sinks: FailedSinks
     start_over: bool
+    after_reset: AfterReset | None
     state_policy: StatePolicy
     on_result: Callable[[BatchResult], None] | None
     observe: Observe | None
     last: BatchResult | None = None
     """What became of the last batch."""
     _run: Run | None = field(default=None, repr=False)
+    _busy: str | None = field(default=None, repr=False)
+    """The query a batch of which is at work; `_run` is nothing meanwhile."""
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Delivers a batch. What it raises ends the query; started again, the query gives the batch again.
 
         Raises:
-            ConflictError: Query and pipeline do not stand at the same batch, or Spark has planned it anew.
+            ConflictError: Query and pipeline do not stand at the same batch, or Spark has planned it anew; or the query begins
+                anew, and nobody said what becomes of the state.
             FencedError: Another run took the pipeline over.
+            SessionStateError: It is at work for another query.
             StorageError: The checkpoint was not saved, or a sink did not take it.
         """
         clock = time.monotonic()
         with self._step(BatchStep.DELIVER):
-            if isinstance(self.catalog, CatalogElsewhere):
-                self.catalog = self.catalog.open(frame.sparkSession)
             query = RunningQuery.of(frame, self.checkpoint_location)
-            run = self._run
-            if run is None or not run.goes_on(query, batch_id):
-                with self._step(BatchStep.RESUME):
-                    run = self._start(query, frame, batch_id)
-            self._run = None  # until it has succeeded: what failed is to be looked into again
-            result = self._deliver(run, frame, batch_id, clock)
-            self._run = run
-            self.last = result
+            with self._alone(query):
+                if isinstance(self.catalog, CatalogElsewhere):
+                    self.catalog = self.catalog.open(frame.sparkSession)
+                run = self._run
+                if run is None or not run.goes_on(query, batch_id):
+                    with self._step(BatchStep.RESUME):
+                        run = self._start(query, frame, batch_id)
+                self._run = None  # until it has succeeded: what failed is to be looked into again
+                result = self._deliver(run, frame, batch_id, clock)
+                self._run = run
+                self.last = result
         log_event(
             _LOG, logging.INFO, Event.BATCH_DONE, "pipeline %s: %s", self.pipeline, result, pipeline=self.pipeline
         )
@@ -171,7 +192,6 @@ class ForeachBatch:
         self.close()
 
     def _start(self, query: RunningQuery, frame: DataFrame, batch_id: int) -> Run:
-        self._check_free(query)
         writer = self._here.writer(
             self.pipeline,
             owner=self.owner,
@@ -181,8 +201,8 @@ class ForeachBatch:
         coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)
         starting = Starting(writer, coordinator, self.sinks, query, frame.sparkSession)
         try:
-            return starting.run(batch_id, self.failed_sinks, start_over=self.start_over)
-        except LaminarDeltaError:
+            return starting.run(batch_id, self.failed_sinks, start_over=self.start_over, after_reset=self.after_reset)
+        except (LaminarDeltaError, PySparkException, Py4JError):
             writer.close()
             raise
 
@@ -191,14 +211,13 @@ class ForeachBatch:
         run.check_same(batch_id, planned)
         if run.head is not None and run.head.is_batch(run.query.query_id, batch_id):
             _run_for_nobody(frame)
-            found = {sink.name: Written.FOUND for sink in self.sinks}
-            run.earlier = None
-            return self._result(run, batch_id, run.head.checkpoint_id, Delivery.REPLAYED_DELIVERED, found, clock)
-        filled: list[CheckpointManifest] = []
+            found, run.earlier = run.found(self.sinks), None
+            return run.result(batch_id, run.head.checkpoint_id, Delivery.REPLAYED_DELIVERED, found, clock)
+        filled: list[tuple[CheckpointManifest, frozenset[str]]] = []
 
         def fill(checkpoint: CheckpointBuilder) -> None:
-            self._fill(run, frame, batch_id, planned, checkpoint)
-            filled.append(checkpoint.manifest())
+            given = self._fill(run, frame, batch_id, planned, checkpoint)
+            filled.append((checkpoint.manifest(), given))
 
         outcome = run.coordinator.run(fill, epoch=batch_id + 1)
         if not outcome.success:
@@ -210,9 +229,8 @@ class ForeachBatch:
                 details={"checkpoint_id": outcome.checkpoint_id, "epoch": outcome.epoch},
             ) from outcome.cause
         epoch = SinkEpoch(number=batch_id + 1, generation=run.writer.generation)
-        sinks = {
-            sink.name: sink.outcome(epoch) if isinstance(sink, LineSink) else Written.WRITTEN for sink in self.sinks
-        }
+        ((manifest, given),) = filled
+        sinks = {sink.name: _outcome(sink, epoch, is_given=sink.name in given) for sink in self.sinks}
         if Written.FOUND in sinks.values() and Written.WRITTEN not in sinks.values():
             _run_for_nobody(frame)
         replayed = run.earlier is not None or Written.FOUND in sinks.values()
@@ -220,79 +238,54 @@ class ForeachBatch:
         run.head = Head(
             checkpoint_id=outcome.checkpoint_id, query_id=run.query.query_id, batch_id=batch_id, line=run.line
         )
-        run.previous, run.batch_id, run.earlier = filled[0], batch_id, None
-        return self._result(run, batch_id, outcome.checkpoint_id, delivery, sinks, clock)
+        run.previous, run.batch_id, run.earlier, run.is_fresh = manifest, batch_id, None, False
+        return run.result(batch_id, outcome.checkpoint_id, delivery, sinks, clock)
 
     def _fill(
         self, run: Run, frame: DataFrame, batch_id: int, planned: PlannedLogs, checkpoint: CheckpointBuilder
-    ) -> None:
-        state = None if run.head is None else self._here.pipeline(self.pipeline).state(run.head.checkpoint_id)
+    ) -> frozenset[str]:
+        """Fills in the checkpoint; which sinks were given something."""
+        head = None if run.is_fresh else run.head
+        state = None if head is None else self._here.pipeline(self.pipeline).state(head.checkpoint_id)
+        # What the query is, for `check_resume`; the function may know better, and says so after this.
+        checkpoint.describe(pipeline_hash=schema_hash(frame))
         batch = Batch(id=batch_id, checkpoint=checkpoint, spark=frame.sparkSession, previous=run.previous, state=state)
         with self._step(BatchStep.FUNCTION):
             output = self.fn(frame, batch)
-        for sink, given in self._addressed(output):
-            sink.write(given)
+        frames = addressed(output, self.sinks, self.pipeline)
+        for sink in self.sinks:
+            if sink.name in frames:
+                sink.write(frames[sink.name])
         for name, source in connector_checkpoints(planned.entry, batch.epoch).items():
             checkpoint.source(name, source.offsets, metadata=source.metadata)
         checkpoint.describe(
             watermark=planned.entry.watermark_ms,
             source_names=[f"source-{index}" for index in range(len(planned.entry.offsets))],
         )
-        checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.texts))
+        checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.told, frames))
         for (index, number), entry in planned.compacted.items():
             checkpoint.state(f"{SOURCES}/{index}", entry, partition=number)
+        return frozenset(frames)
 
-    def _addressed(self, output: Any) -> Iterator[tuple[FrameSink, DataFrame]]:
-        by_name = {sink.name: sink for sink in self.sinks}
-        if output is None:
-            return
-        if not isinstance(output, Mapping):
-            if len(by_name) != 1:
-                raise InvalidInputError(
-                    f"the function gave one frame, and pipeline {self.pipeline!r} has {len(by_name)} sinks",
-                    expected=f"frames by name: {', '.join(sorted(by_name)) or 'none'}",
-                    found=type(output).__name__,
+    @contextmanager
+    def _alone(self, query: RunningQuery) -> Iterator[None]:
+        """Within: a batch of this query, and no other. Its sinks and the pipeline could not tell two of them apart."""
+        with self._turn:
+            run, holder = self._run, self._busy
+            if holder is None and run is not None and run.query.query_id != query.query_id and run.query.is_active():
+                holder = run.query.query_id
+            if holder is not None:
+                raise SessionStateError(
+                    f"pipeline {self.pipeline!r} is that of query {holder}, which is running",
+                    expected=holder,
+                    found=query.query_id,
+                    next_step="Give each query a `foreach_batch` and a pipeline of its own.",
                 )
-            output = {next(iter(by_name)): output}
-        unknown = sorted(set(output) - set(by_name))
-        if unknown:
-            raise InvalidInputError(
-                f"the function gave a frame for sink {unknown[0]!r}, which pipeline {self.pipeline!r} does not have",
-                expected=sorted(by_name),
-                found=unknown,
-                next_step="Give `foreach_batch` that sink.",
-            )
-        yield from ((by_name[name], frame) for name, frame in output.items())
-
-    def _result(
-        self,
-        run: Run,
-        batch_id: int,
-        checkpoint_id: int,
-        delivery: Delivery,
-        sinks: Mapping[str, Written],
-        clock: float,
-    ) -> BatchResult:
-        return BatchResult(
-            batch_id=batch_id,
-            epoch=batch_id + 1,
-            checkpoint_id=checkpoint_id,
-            delivery=delivery,
-            query_id=run.query.query_id,
-            lineage=run.line.lineage,
-            sinks=sinks,
-            duration_ms=int((time.monotonic() - clock) * 1000),
-        )
-
-    def _check_free(self, query: RunningQuery) -> None:
-        run = self._run
-        if run is not None and run.query.query_id != query.query_id and run.query.is_active():
-            raise SessionStateError(
-                f"pipeline {self.pipeline!r} is that of query {run.query.query_id}, which is running",
-                expected=run.query.query_id,
-                found=query.query_id,
-                next_step="Give each query a `foreach_batch` and a pipeline of its own.",
-            )
+            self._busy = query.query_id
+        try:
+            yield
+        finally:
+            self._busy = None
 
     @property
     def _here(self) -> Catalog:
@@ -306,6 +299,13 @@ class ForeachBatch:
         yield
         if self.observe is not None:
             self.observe(step, When.AFTER)
+
+
+def _outcome(sink: FrameSink, epoch: SinkEpoch, *, is_given: bool) -> Written:
+    """What a delivered batch came to in a sink."""
+    if isinstance(sink, LineSink):
+        return sink.outcome(epoch)
+    return Written.WRITTEN if is_given else Written.NOTHING
 
 
 def _run_for_nobody(frame: DataFrame) -> None:

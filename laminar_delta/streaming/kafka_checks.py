@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from laminar_delta.errors import ErrorCode, NotInstalledError, StorageError
+from laminar_delta.errors import ErrorCode, InvalidInputError, NotInstalledError, StorageError
 
 KafkaSettings = Mapping[str, Any]
-"""In librdkafka's names, such as `bootstrap.servers`, `security.protocol`."""
+"""In librdkafka's names, such as `bootstrap.servers`, `security.protocol`; or with `kafka.` before them, as Spark has it."""
+
+SPARK_PREFIX = "kafka."
 
 
 def broker_range(
@@ -17,6 +19,7 @@ def broker_range(
     """Per topic and partition the earliest offset there is, and the one the next record gets.
 
     Raises:
+        InvalidInputError: librdkafka does not know a setting, or not such a value.
         NotInstalledError: Without the extra `kafka`.
         StorageError: The brokers do not answer.
     """
@@ -27,8 +30,17 @@ def broker_range(
             "asking a Kafka broker needs confluent-kafka",
             next_step="Install it with `pip install 'laminar-delta[kafka]'`.",
         ) from error
-    servers = settings.get("bootstrap.servers")
-    consumer = Consumer({"group.id": "laminar-delta-check", **settings, "enable.auto.commit": False})
+    named = {name.removeprefix(SPARK_PREFIX): value for name, value in settings.items()}
+    servers = named.get("bootstrap.servers")
+    try:
+        consumer = Consumer({"group.id": "laminar-delta-check", **named, "enable.auto.commit": False})
+    except (KafkaException, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"these settings are not Kafka's: {error}",
+            expected="settings of librdkafka",
+            found=sorted(named),
+            next_step="Correct the setting; some of the Java client's have another name there.",
+        ) from error
     found: dict[tuple[str, int], tuple[int, int]] = {}
     try:
         known = consumer.list_topics(timeout=timeout_s).topics

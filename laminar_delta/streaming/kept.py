@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, flattened, parse_offsets
-from laminar_delta.interop.sparkdir.source import DOCUMENT, LISTING, SOURCES, STORE
+from laminar_delta.interop.sparkdir.source import DOCUMENT, ENTRIES, LISTING, SOURCES, STORE
 from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position
-from laminar_delta.streaming.documents import Others, batches_of, document_of, origin_of, query_and_batch
+from laminar_delta.streaming.documents import Others, document_of, origin_of, query_and_batch
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -80,9 +81,9 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
             found=sorted(state.inline()),
             next_step="Use `starting_options` to begin a query at its offsets.",
         )
-    origin = origin_of(catalog, state.row)
+    origin = origin_of(catalog.reading, state.row)
     query_id, batch = query_and_batch(origin, document)
-    others = Others(catalog, batches_of(catalog, query_id, origin, batch))
+    others = Others.of(catalog, query_id, origin, batch)
     kept = KeptBatch(
         pipeline=pipeline,
         checkpoint_id=checkpoint_id,
@@ -93,7 +94,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         planned=parse_offsets(f"offsets/{batch}", document["offsets"].encode()),
         offsets={batch: document["offsets"].encode()},
         commits={},
-        has_later=any(number > batch for number in others.where),
+        has_later=others.has_any(number for number in others.batches if number > batch),
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )
     if "query_id" in document:
@@ -197,7 +198,10 @@ def _add_batch_before(kept: KeptBatch, document: Mapping[str, Any], others: Othe
             kept.commits[number] = before["commit"].encode()
         return
     made_from = _made_from(kept, document)
-    earlier = None if made_from is None else find_batch(others.catalog, *made_from)
+    earlier: KeptBatch | None = None
+    if made_from is not None:
+        with suppress(NotFoundError):  # it may have been removed since, and only Spark's habit asks for it
+            earlier = find_batch(others.catalog, *made_from)
     if earlier is not None and earlier.batch_id == number:
         kept.offsets[number] = earlier.offsets[number]
         kept.commits[number] = earlier.commits[number]
@@ -221,11 +225,12 @@ def _add_source_logs(kept: KeptBatch, others: Others) -> None:
         # Where a source of another kind began, if this is the batch that began.
         kept.source_logs.update(_entries(document_of(kept.state) or {}))
         return
-    batches = [kept.batch_id, *sorted((batch for batch in others.where if batch < kept.batch_id), reverse=True)]
+    batches = [kept.batch_id, *(batch for batch in reversed(others.batches) if batch < kept.batch_id)]
     document: Mapping[str, Any] = {}
     for batch in batches:
         state = kept.state if batch == kept.batch_id else others.state(batch)
-        assert state is not None
+        if state is None:
+            continue
         document = document_of(state) or {}
         entries = _entries(document)
         for index in wanted:
@@ -239,7 +244,7 @@ def _add_source_logs(kept: KeptBatch, others: Others) -> None:
         raise NotFoundError(
             f"entry {number} of what source {index} noted is not kept: it would read again what it read then",
             expected=f"sources/{index}/{number}",
-            found=sorted(others.where),
+            found=others.batches,
             next_step="Restore the checkpoint of that batch if it was retired, or choose a later checkpoint.",
         )
 
@@ -266,8 +271,10 @@ def _entries(document: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _whole_entries(state: CheckpointState, index: int) -> dict[str, bytes]:
-    operator = f"{SOURCES}/{index}"
-    return {
-        f"sources/{index}/{number}{COMPACT}": state.read(operator, number)
-        for number in state.partitions().get(operator, ())
-    }
+    """Entries that are kept as state: those that hold all before them, and those too long for the document."""
+    found = {}
+    kept = state.partitions()
+    for operator, end in ((SOURCES, COMPACT), (ENTRIES, "")):
+        for number in kept.get(f"{operator}/{index}", ()):
+            found[f"sources/{index}/{number}{end}"] = state.read(f"{operator}/{index}", number)
+    return found

@@ -10,7 +10,7 @@ answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from laminar_delta.catalog.healing import find_row
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import ConflictError, NotFoundError
 from laminar_delta.interop.sparkdir.source import DOCUMENT
+from laminar_delta.streaming.documents import origin_of, query_and_batch
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -51,15 +52,19 @@ class Head:
     """What a next batch of the same query belongs to."""
     logs: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Spark's log entries of the batch, as they were when it was run."""
+    given: frozenset[str] | None = None
+    """The sinks that got something of the batch; None where that is not known."""
+    operators: tuple[str, ...] = ()
+    """Those that have state of the user's function."""
 
     @classmethod
     def of(cls, reading: Reading, row: Row) -> Head:
         """What a manifest row says."""
         told = _document(reading, row)
         query_id, batch_id = told.get("query_id"), told.get("batch_id")
-        if query_id is None and row["external_id"]:  # one that was imported
-            query_id, _, number = str(row["external_id"]).rpartition("/")
-            batch_id = int(number) if number.isdecimal() else None
+        if query_id is None:  # one that was imported, or made from such a one
+            query_id, number = query_and_batch(origin_of(reading, row), told)
+            batch_id = None if query_id is None else number
         return cls(
             checkpoint_id=row["checkpoint_id"],
             query_id=query_id,
@@ -72,7 +77,13 @@ class Head:
                 lineage=row["checkpoint_id"] if row["derived_how"] else int(told.get("lineage", 0)),
             ),
             logs=_logs(told),
+            given=frozenset(told["given"]) if isinstance(told.get("given"), list) else None,
+            operators=tuple(entry["operator"] for entry in row["operators"] if not _is_own(entry["operator"])),
         )
+
+    def begins_anew(self, query_id: str, batch_id: int) -> bool:
+        """Whether a query is at its first batch, and this checkpoint is not of it."""
+        return batch_id == 0 and self.query_id != query_id
 
     def following(self, pipeline: str, query_id: str, batch_id: int, restored: Mapping[str, object]) -> Line:
         """The line of the batch a query is at, after this checkpoint.
@@ -90,7 +101,7 @@ class Head:
             if batch_id in (self.batch_id, self.batch_id + 1):
                 return self.line
             raise self._apart(pipeline, query_id, batch_id)
-        if batch_id == 0:  # a reset, or the first query of a pipeline that had none
+        if self.begins_anew(query_id, batch_id):  # a reset, or the first query of a pipeline that had none
             return Line(pipeline=pipeline, query_id=query_id)
         from_here = (restored.get("from_query_id"), restored.get("batch_id")) == (self.query_id, self.batch_id)
         if from_here and self.batch_id is not None and batch_id == self.batch_id + 1 and self.line is not None:
@@ -116,14 +127,21 @@ class Head:
         )
 
 
-_OWN = frozenset({"query_id", "lineage", "batch_id"})
+_OWN = frozenset({"query_id", "lineage", "batch_id", "given"})
 """What of a document is not Spark's."""
 
 
-def document(line: Line, batch_id: int, texts: Mapping[str, str]) -> bytes:
-    """What a batch's checkpoint keeps beside offsets and state: the line, and Spark's log entries as they are."""
-    told = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, **texts}
-    return json.dumps(told, sort_keys=True, ensure_ascii=False).encode()
+def document(line: Line, batch_id: int, told: Mapping[str, str], given: Iterable[str]) -> bytes:
+    """What a batch's checkpoint keeps beside offsets and state.
+
+    Args:
+        line: What the batch belongs to.
+        batch_id: Its number.
+        told: Spark's log entries as they are.
+        given: The sinks that get something of it.
+    """
+    said = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, "given": sorted(given), **told}
+    return json.dumps(said, sort_keys=True, ensure_ascii=False).encode()
 
 
 def line_of(reading: Reading, row: Row) -> tuple[Line, int] | None:
@@ -148,6 +166,11 @@ def line_left(reading: Reading, row: Row) -> Line | None:
         at = None if over is None else find_row(reading, at["pipeline"], over)
     found = None if at is None else line_of(reading, at)
     return None if found is None else found[0]
+
+
+def _is_own(operator: str) -> bool:
+    """Whether what an operator has is kept by this library, not by a function of the user's."""
+    return operator == DOCUMENT or operator.startswith(f"{DOCUMENT}/")
 
 
 def _logs(told: Mapping[str, Any]) -> Mapping[str, str]:

@@ -8,25 +8,30 @@ directory and the id of the run are what Spark's own list of running queries has
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
+from pyarrow.fs import LocalFileSystem
 from pyspark.errors import PySparkException
 
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, parse_offsets, parse_query_id
 from laminar_delta.interop.sparkdir.source import RESTORED
-from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, own_numbers
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, own_digest, own_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark keeps the id of the query a thread works for."""
+
+OWN = "own"
+"""Under names below this one a batch's document has the digests of what it brought to compacted logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,10 @@ class Directory:
     def read(self, name: str) -> bytes:
         """A file below it. Raises `NotFoundError`."""
         if self.location.startswith(("file:", "/")):
-            return Place.of(self.location).read(name)
+            # Spark writes the path as it is, without percent-encoding. However long a file is: the query's own log is not a
+            # stranger's, and it cannot go on without.
+            local = Place(LocalFileSystem(), self.location.removeprefix("file:").removeprefix("//"))
+            return local.read(name, limit=sys.maxsize)
         try:
             rows = self.spark.read.format("binaryFile").load(f"{self.location}/{name}").select("content").collect()
         except PySparkException as error:
@@ -60,6 +68,14 @@ class PlannedLogs:
     """The log entries as they are, by the names under which imports keep them too."""
     compacted: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """By source and number, entries of a source's own log that hold all before them."""
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What tells this plan of the batch from another: the texts, and of what was put together a digest of its own part."""
+        own = {
+            f"{OWN}/{index}/{number}": own_digest(entry, number) for (index, number), entry in self.compacted.items()
+        }
+        return {**self.texts, **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +100,7 @@ class RunningQuery:
             ConflictError: The directory is another query's.
         """
         spark = frame.sparkSession
-        found = _ask_jvm(spark)
+        found = _ask_jvm(spark, is_needed=location is None)
         if found is None:
             if location is None:
                 raise InvalidInputError(
@@ -131,7 +147,6 @@ class RunningQuery:
         """What a source noted for itself; most note nothing."""
         name = f"sources/{index}/{number}"
         try:
-            # However long: the first batch over many files has a line for each, and the query's own log is not a stranger's.
             found.texts[name] = self.directory.read(name).decode("utf-8", "replace")
             return
         except NotFoundError:
@@ -155,18 +170,25 @@ class RunningQuery:
             return False
 
 
-def _ask_jvm(spark: SparkSession) -> tuple[str, str, str] | None:
-    """Id, run and directory of the query this thread works for; None without a JVM to ask."""
+def _ask_jvm(spark: SparkSession, *, is_needed: bool) -> tuple[str, str, str] | None:
+    """Id, run and directory of the query this thread works for; None where the JVM cannot tell.
+
+    Raises:
+        InvalidInputError: It is needed, and this thread works for no query.
+    """
     try:
         query_id = spark.sparkContext.getLocalProperty(QUERY_ID)
     except (PySparkException, AttributeError):
         return None
     if query_id is None:
+        if not is_needed:  # without pinned threads this is another thread of the JVM's; the directory tells
+            return None
         raise InvalidInputError(
             "this is no batch of a running query",
             expected="a call by Spark's foreachBatch",
             found=None,
-            next_step="Give it to `writeStream.foreachBatch`, and let Spark call it.",
+            next_step="Give it to `writeStream.foreachBatch`, and let Spark call it. Without pinned threads "
+            "(PYSPARK_PIN_THREAD=false), give `foreach_batch` the checkpoint_location.",
         )
     execution = _execution(spark, query_id)
     if execution is None:

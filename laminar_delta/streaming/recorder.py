@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,7 @@ class Recorder:
         self._counts = RecorderCounts()
         self._batch = _Batch()
         self._ready = False
-        self._starting = threading.Lock()
+        self._taking = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @property
@@ -102,10 +102,11 @@ class Recorder:
         """
         self._count(told=1)
         try:
-            if self._closing.is_set():
-                raise queue.Full
-            self._queue.put_nowait(event)
-            self._start()
+            with self._taking:
+                if self._closing.is_set():
+                    raise queue.Full
+                self._start()
+                self._queue.put_nowait(event)
         except Exception as error:  # noqa: BLE001  # it would be the query's failure
             self._drop(1, error)
         if soon or self._queue.qsize() >= self._batch_rows:
@@ -113,10 +114,10 @@ class Recorder:
 
     def close(self, timeout_s: float = 30.0) -> bool:
         """Writes what there is and ends; whether it came to an end in time. Events told later are dropped."""
-        self._closing.set()
-        self._awake.set()
-        with self._starting:
+        with self._taking:  # what was taken before is in the queue, and is written or counted
+            self._closing.set()
             thread = self._thread
+        self._awake.set()
         if thread is None:
             return True
         thread.join(timeout_s)
@@ -124,11 +125,9 @@ class Recorder:
 
     def _start(self) -> None:
         if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="laminar-progress", daemon=True)
-                    thread.start()
-                    self._thread = thread
+            thread = threading.Thread(target=self._run, name="laminar-progress", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _run(self) -> None:
         until = time.monotonic() + self._every_s
@@ -139,8 +138,9 @@ class Recorder:
             self._write_all()
             until = time.monotonic() + self._every_s
             if closing:
-                if self._batch.rows:
-                    self._drop(len(self._batch.rows), None)
+                left = len(self._batch.rows) + self._queue.qsize()
+                if left:
+                    self._drop(left, None)
                 return
 
     def _write_all(self) -> None:
@@ -169,7 +169,8 @@ class Recorder:
                 break
             try:
                 row = event.row(self._pipeline_of(event), recorded_by=self._owner)
-            except Exception as error:  # noqa: BLE001  # one that cannot be read must not hold up the others
+                _table([row], self._batch.attempt_id)
+            except Exception as error:  # noqa: BLE001  # one that cannot be read or held must not hold up the others
                 self._drop(1, error)
                 continue
             self._batch.rows.append(row)
@@ -182,10 +183,9 @@ class Recorder:
         batch = self._batch
         if not (batch.tried and self._is_there(batch)):
             batch.tried = True
-            rows = [{"attempt_id": batch.attempt_id, **row} for row in batch.rows]
             self._engine.append(
                 QUERY_PROGRESS.name,
-                pa.Table.from_pylist(rows, schema=QUERY_PROGRESS.schema),
+                _table(batch.rows, batch.attempt_id),
                 metadata={"operation": "progress", "attempt": batch.attempt_id, "owner": self._owner},
                 key={"attempt_id": batch.attempt_id},
             )
@@ -222,6 +222,11 @@ class Recorder:
                 failures=counts.failures + failures,
                 last_error=counts.last_error if error is None else str(error),
             )
+
+
+def _table(rows: Iterable[Row], attempt_id: str) -> pa.Table:
+    """Rows as they are written. Raises for what Arrow cannot hold, such as half a character."""
+    return pa.Table.from_pylist([{"attempt_id": attempt_id, **row} for row in rows], schema=QUERY_PROGRESS.schema)
 
 
 def pipeline_by(names: Mapping[str, str] | None) -> PipelineOf:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
+from laminar_delta.streaming.batch import BatchResult, Delivery, Written
 from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
 from laminar_delta.streaming.sinks import FrameSink, LineSink
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+AfterReset = Literal["fresh", "continue"]
+"""What becomes of a function's state when its query begins anew: it starts empty, or goes on."""
+FRESH = "fresh"
+
 
 @dataclass(slots=True, kw_only=True)
 class Run:
@@ -44,11 +50,41 @@ class Run:
     previous: CheckpointManifest | None
     batch_id: int
     """The last batch it was given."""
+    is_fresh: bool = False
+    """Whether the function begins without the state of the head: the query reads everything again."""
 
     def goes_on(self, query: RunningQuery, batch_id: int) -> bool:
         """Whether a batch is the next one of this run."""
         same = (self.query.query_id, self.query.run_id) == (query.query_id, query.run_id)
         return same and batch_id == self.batch_id + 1
+
+    def found(self, sinks: Iterable[FrameSink]) -> dict[str, Written]:
+        """What the sinks have of the batch that is the head, by what is recorded of them."""
+        assert self.head is not None
+        assert self.previous is not None
+        found: dict[str, Written] = {}
+        for sink in sinks:
+            status = self.previous.sink_commit_statuses.get(sink.name)
+            if status is None or (self.head.given is not None and sink.name not in self.head.given):
+                found[sink.name] = Written.NOTHING
+            else:
+                found[sink.name] = Written.FOUND if status.is_committed else Written.FAILED
+        return found
+
+    def result(
+        self, batch_id: int, checkpoint_id: int, delivery: Delivery, sinks: Mapping[str, Written], clock: float
+    ) -> BatchResult:
+        """What became of a batch that came at `clock`, by the monotonic clock."""
+        return BatchResult(
+            batch_id=batch_id,
+            epoch=batch_id + 1,
+            checkpoint_id=checkpoint_id,
+            delivery=delivery,
+            query_id=self.query.query_id,
+            lineage=self.line.lineage,
+            sinks=sinks,
+            duration_ms=int((time.monotonic() - clock) * 1000),
+        )
 
     def check_same(self, batch_id: int, planned: PlannedLogs) -> None:
         """Refuses a batch that has the number of an earlier one and other records: by the number it would pass for delivered.
@@ -60,7 +96,7 @@ class Run:
             return
         offsets = parse_offsets(f"offsets/{batch_id}", self.earlier["offsets"].encode()).offsets
         before = {**self.earlier, "offsets": offsets}
-        now = {**planned.texts, "offsets": planned.entry.offsets}
+        now = {**planned.told, "offsets": planned.entry.offsets}
         changed = sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
         if changed:
             raise ConflictError(
@@ -84,11 +120,14 @@ class Starting:
     query: RunningQuery
     spark: SparkSession
 
-    def run(self, batch_id: int, failed_sinks: FailedSinks, *, start_over: bool) -> Run:
+    def run(
+        self, batch_id: int, failed_sinks: FailedSinks, *, start_over: bool, after_reset: AfterReset | None = None
+    ) -> Run:
         """Settles what was left, and says what the batch belongs to.
 
         Raises:
-            ConflictError: Query and pipeline do not stand at the same batch.
+            ConflictError: Query and pipeline do not stand at the same batch; or the query begins anew, and nobody said what
+                becomes of the state there is.
         """
         reading, pipeline = self.writer.reading, self.writer.pipeline
         earlier = self._earlier_tries()
@@ -96,11 +135,12 @@ class Starting:
         resumed = self.coordinator.resume(failed_sinks=failed_sinks, start_over=start_over)
         self._tell_repeats(resumed)
         recovery = resumed.recovery
-        head, left, line = None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
+        is_fresh, head, left, line = False, None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
         if recovery.chosen_id is not None:
             row = committed_row(reading, pipeline, recovery.chosen_id)
             head, left = Head.of(reading, row), line_left(reading, row)
             line = head.following(pipeline, self.query.query_id, batch_id, self.query.restored_from())
+            is_fresh = self._is_fresh(head, batch_id, after_reset)
         elif batch_id > 0:
             log_event(
                 _LOG,
@@ -125,9 +165,26 @@ class Starting:
             line=line,
             earlier=_earlier(reading, line, batch_id, head),
             head=head,
-            previous=recovery.manifest,
+            previous=None if is_fresh else recovery.manifest,
             batch_id=batch_id,
+            is_fresh=is_fresh,
         )
+
+    def _is_fresh(self, head: Head, batch_id: int, after_reset: AfterReset | None) -> bool:
+        """Whether the function begins without the state there is. Guessed wrong, totals double or begin at nothing."""
+        if not head.operators or not head.begins_anew(self.query.query_id, batch_id):
+            return False
+        if after_reset is None:
+            raise ConflictError(
+                f"query {self.query.query_id} begins anew at batch 0, and pipeline {self.writer.pipeline!r} has state at "
+                f"checkpoint {head.checkpoint_id}",
+                expected="after_reset",
+                found=None,
+                next_step='Say what becomes of it: `after_reset="fresh"` lets it start empty, for a query that reads '
+                'everything again; `after_reset="continue"` goes on with it, for one begun with `starting_options`.',
+                details={"operators": head.operators, "checkpoint_id": head.checkpoint_id},
+            )
+        return after_reset == FRESH
 
     def _earlier_tries(self) -> dict[SinkEpoch, tuple[Line, int]]:
         """What batches the epochs are that sinks may be asked about."""

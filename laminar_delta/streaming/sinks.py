@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from laminar_delta.catalog.sinks import ExactlyOnceSink, SinkEpoch
+from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +46,39 @@ class LineSink(FrameSink, Protocol):
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         """What the commit of the last epoch came to."""
+
+
+def addressed(output: Any, sinks: Sequence[FrameSink], pipeline: str) -> dict[str, DataFrame]:
+    """What a function gave, by the names of the sinks it is for.
+
+    Args:
+        output: A frame for the one sink, or frames by name, or nothing.
+        sinks: All there are.
+        pipeline: Whose, for messages.
+
+    Raises:
+        InvalidInputError: It does not say for which of several, or names one that is not there.
+    """
+    names = sorted(sink.name for sink in sinks)
+    if output is None:
+        return {}
+    if not isinstance(output, Mapping):
+        if len(names) != 1:
+            raise InvalidInputError(
+                f"the function gave one frame, and pipeline {pipeline!r} has {len(names)} sinks",
+                expected=f"frames by name: {', '.join(names) or 'none'}",
+                found=type(output).__name__,
+            )
+        return {names[0]: output}
+    unknown = sorted(set(output) - set(names))
+    if unknown:
+        raise InvalidInputError(
+            f"the function gave a frame for sink {unknown[0]!r}, which pipeline {pipeline!r} does not have",
+            expected=names,
+            found=unknown,
+            next_step="Give `foreach_batch` that sink.",
+        )
+    return dict(output)
 
 
 def in_order(sinks: Iterable[FrameSink]) -> tuple[FrameSink, ...]:

@@ -8,18 +8,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.healing import committed_row
+from laminar_delta.catalog.standing import standing
+from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.interop.sparkdir.logs import flattened
 from laminar_delta.model import KafkaPartitionOffset, KafkaPosition, SourcePosition
 from laminar_delta.model.numbertext import parse_integer
 from laminar_delta.model.rules import I64_RANGE
+from laminar_delta.model.status import SinkCommitKind
+from laminar_delta.streaming.kafka_checks import broker_range
 from laminar_delta.streaming.kept import find_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint
+    from laminar_delta.streaming.kafka_checks import KafkaSettings
 
 KAFKA, DELTA, FILES = "kafka", "spark-delta", "spark-file"
 """What sources are called in the metadata of their offsets."""
@@ -27,11 +32,22 @@ KAFKA, DELTA, FILES = "kafka", "spark-delta", "spark-file"
 END_INDEX = 2**63 - 1 - 100
 """Delta's index behind the last file of a version."""
 
+EARLIEST = -2
+"""Where Kafka's beginning is, in Spark's words."""
+
 _EXACTLY = "`restore_spark_checkpoint` makes a checkpoint directory that goes on exactly there."
 
 
 def starting_options(
-    catalog: Catalog, pipeline: str, source: str, checkpoint_id: int | None = None, *, repeat: bool = False
+    catalog: Catalog,
+    pipeline: str,
+    source: str,
+    checkpoint_id: int | None = None,
+    *,
+    repeat: bool = False,
+    failed_sinks: FailedSinks = FailedSinks.SKIP,
+    kafka: KafkaSettings | None = None,
+    timeout_s: float = 20.0,
 ) -> dict[str, str]:
     """The options with which `readStream` begins where a checkpoint was.
 
@@ -39,21 +55,31 @@ def starting_options(
         catalog: Where the checkpoint is.
         pipeline: Whose.
         source: Which of its sources.
-        checkpoint_id: Which; the newest by default.
+        checkpoint_id: Which; by default the one that recovery goes on from.
         repeat: Where a Delta source stood in the middle of a version, begin with that version, which repeats a part of it.
+        failed_sinks: Whether a checkpoint may be begun at that a sink failed to deliver.
+        kafka: How to reach the brokers, as for `check_resume`. Spark wants each partition of the topics named: with this, those
+            that are new since begin at their beginning.
+        timeout_s: How long a broker may take to answer.
 
     Returns:
         `startingOffsets` for Kafka, `startingVersion` for Delta.
 
     Raises:
-        ConflictError: A Delta source stood where no option can begin: in the middle of a version, or of its first snapshot.
+        ConflictError: The checkpoint was passed over by a recovery, or a sink does not have it: what comes after it is not all
+            that is missing. Or a Delta source stood where no option can begin: in the middle of a version, or of its first
+            snapshot.
         InvalidInputError: Code `unsupported`: a file source, for which Spark has no such option.
         NotFoundError: There is no such checkpoint or source.
     """
-    manifest, found = find_source(catalog, pipeline, source, checkpoint_id)
+    manifest, found = find_source(catalog, pipeline, source, checkpoint_id, failed_sinks)
     kind = kind_of(found)
     if kind == KAFKA:
-        return {"startingOffsets": json.dumps(kafka_offsets(source, found), sort_keys=True, separators=(",", ":"))}
+        topics = kafka_offsets(source, found)
+        if kafka is not None:
+            for topic, partition in broker_range(kafka, topics.keys(), timeout_s=timeout_s):
+                topics[topic].setdefault(str(partition), EARLIEST)
+        return {"startingOffsets": json.dumps(topics, sort_keys=True, separators=(",", ":"))}
     if kind == DELTA:
         return {"startingVersion": str(delta_version(source, found, repeat=repeat))}
     is_files = kind == FILES
@@ -89,10 +115,27 @@ def files_read(catalog: Catalog, pipeline: str, source: str, checkpoint_id: int 
 
 
 def find_source(
-    catalog: Catalog, pipeline: str, source: str, checkpoint_id: int | None
+    catalog: Catalog,
+    pipeline: str,
+    source: str,
+    checkpoint_id: int | None,
+    failed_sinks: FailedSinks = FailedSinks.SKIP,
 ) -> tuple[CheckpointManifest, ConnectorCheckpoint]:
-    """A source of a checkpoint, the newest by default. Raises `NotFoundError`."""
-    manifest = find_manifest(catalog, pipeline, checkpoint_id)
+    """A source of a checkpoint to go on from, by default of the one that recovery chooses.
+
+    Raises:
+        ConflictError: The checkpoint is not one to go on from.
+        NotFoundError: There is no such checkpoint or source.
+    """
+    manifest = find_manifest(catalog, pipeline, checkpoint_id, failed_sinks)
+    reason = passed_over(catalog, pipeline, manifest.checkpoint_id, failed_sinks)
+    if reason is not None:
+        raise ConflictError(
+            f"checkpoint {manifest.checkpoint_id} of pipeline {pipeline!r} is not one to go on from: {reason}",
+            expected="a checkpoint that all its sinks have",
+            found=reason,
+            next_step="Leave the id out to begin where recovery goes on: later records are not in the sinks yet.",
+        )
     if source not in manifest.source_offsets:
         raise NotFoundError(
             f"checkpoint {manifest.checkpoint_id} of pipeline {pipeline!r} has no offsets of source {source!r}",
@@ -103,13 +146,32 @@ def find_source(
     return manifest, manifest.source_offsets[source]
 
 
-def find_manifest(catalog: Catalog, pipeline: str, checkpoint_id: int | None) -> CheckpointManifest:
-    """A checkpoint, the newest by default. Raises `NotFoundError`."""
+def find_manifest(
+    catalog: Catalog, pipeline: str, checkpoint_id: int | None, failed_sinks: FailedSinks = FailedSinks.SKIP
+) -> CheckpointManifest:
+    """A checkpoint, by default the one that recovery goes on from. Raises `NotFoundError`."""
     found = catalog.pipeline(pipeline)
-    manifest = found.latest() if checkpoint_id is None else found.get(checkpoint_id)
-    if manifest is None:
-        raise NotFoundError(f"pipeline {pipeline!r} has no checkpoint", expected="a checkpoint", found=None)
-    return manifest
+    if checkpoint_id is not None:
+        return found.get(checkpoint_id)
+    report = found.recover(failed_sinks=failed_sinks, dry_run=True)
+    if report.manifest is None:
+        passed = [f"{skipped.checkpoint_id}: {skipped.reason}" for skipped in report.skipped]
+        raise NotFoundError(
+            f"pipeline {pipeline!r} has no checkpoint to go on from", expected="a checkpoint", found=passed or None
+        )
+    return report.manifest
+
+
+def passed_over(
+    catalog: Catalog, pipeline: str, checkpoint_id: int, failed_sinks: FailedSinks = FailedSinks.SKIP
+) -> str | None:
+    """Why nobody may go on from a checkpoint that is whole: its records are not all in the sinks. None when one may."""
+    if checkpoint_id in standing(catalog.reading, pipeline).abandoned:
+        return "a later recovery passed over it"
+    refused = {SinkCommitKind.PENDING} | ({SinkCommitKind.FAILED} if failed_sinks is FailedSinks.SKIP else set())
+    statuses = current_statuses(catalog.reading, committed_row(catalog.reading, pipeline, checkpoint_id))
+    owed = [f"sink {name!r} is {status}" for name, status in sorted(statuses.items()) if status.kind in refused]
+    return ", ".join(owed) or None
 
 
 def kind_of(found: ConnectorCheckpoint) -> str:
@@ -154,7 +216,7 @@ def kafka_offsets(source: str, found: ConnectorCheckpoint) -> dict[str, dict[str
 
 def delta_version(source: str, found: ConnectorCheckpoint, *, repeat: bool = False) -> int:
     """The version a Delta source goes on with. Raises `ConflictError` where that is not the beginning of one."""
-    version, index = _number(source, found.offsets, "reservoirVersion"), _number(source, found.offsets, "index")
+    version, index = offset_number(source, found, "reservoirVersion"), offset_number(source, found, "index")
     is_snapshot = found.offsets.get("isStartingVersion") == "true"
     if is_snapshot:
         raise ConflictError(
@@ -175,8 +237,11 @@ def delta_version(source: str, found: ConnectorCheckpoint, *, repeat: bool = Fal
     return version
 
 
-def _number(source: str, offsets: Mapping[str, str], name: str) -> int:
-    found = parse_integer(offsets.get(name, ""), I64_RANGE)
-    if found is None:
-        raise CorruptionError(f"{name} of source {source!r} is no number", expected="a number", found=offsets.get(name))
-    return found
+def offset_number(source: str, found: ConnectorCheckpoint, name: str) -> int:
+    """A number among a source's offsets. Raises `CorruptionError` when it is none."""
+    number = parse_integer(found.offsets.get(name, ""), I64_RANGE)
+    if number is None:
+        raise CorruptionError(
+            f"{name} of source {source!r} is no number", expected="a number", found=found.offsets.get(name)
+        )
+    return number

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.batches import StateBatches
-from laminar_delta.catalog.decisions import standing
 from laminar_delta.catalog.positions import read_positions
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_CHECKPOINTS, WRITERS
 from laminar_delta.catalog.traces import CHILD_TABLES
 from laminar_delta.codec import xxh3_hex

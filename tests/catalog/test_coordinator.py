@@ -497,3 +497,24 @@ def test_a_start_that_failed_has_to_be_repeated(catalog: ld.Catalog, sinks: list
         coordinator.resume()
     with pytest.raises(SessionStateError):
         coordinator.run(fill)
+
+
+def test_the_words_of_a_sink_keep_nothing_from_being_recorded(
+    catalog: ld.Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What a test logs travels between processes of a test run, which these words cannot.
+    caplog.set_level("CRITICAL", logger="laminar_delta")
+    works, fails = FileSink(tmp_path / "a"), FileSink(tmp_path / "b")
+    writer = catalog.writer("orders")
+    coordinator = Coordinator(writer, [works, fails])
+    coordinator.resume()
+    # As `os.fsdecode` gives the name of a file that is not UTF-8.
+    fails.failing["commit"] = OSError("cannot move f\udcff")
+    outcome = coordinator.run(lambda cp: cp.source("kafka", {"0": "1"}))
+    told = SinkCommitStatus.failed(f"sink '{fails.name}' commit failed: cannot move f\\udcff")
+    assert outcome.error == f"partial sink commit failure: {fails.name}"
+    assert catalog.pipeline("orders").get(1).sink_commit_statuses == {works.name: COMMITTED, fails.name: told}
+    # The same when it is asked again.
+    with pytest.raises(StorageError, match="cannot move"):
+        Coordinator(writer, [works, fails]).resume()
+    assert catalog.pipeline("orders").get(1).sink_commit_statuses == {works.name: COMMITTED, fails.name: told}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
@@ -109,6 +110,27 @@ def test_what_sinks_never_got_is_not_gone_back_to_by_accident(catalog: ld.Catalo
     assert writer.recover().chosen_id == writer.next_id - 1
 
 
+@pytest.mark.parametrize("abandoned", [False, True], ids=["pending", "abandoned"])
+def test_undoing_does_not_deliver_what_sinks_never_got(catalog: ld.Catalog, abandoned: bool) -> None:
+    writer, orders = catalog.writer("orders"), catalog.pipeline("orders")
+    _save(writer, 2, sink=True)
+    writer.sink_committed(1, "warehouse")
+    if abandoned:
+        assert writer.recover().chosen_id == 1
+        # A late word does not bring it back, and neither does undoing.
+        writer.sink_committed(2, "warehouse")
+    edited = writer.edit_offsets({"kafka": {"0": "3"}}, checkpoint_id=1, reason="again")
+    assert edited.over_id == 2
+    with pytest.raises(ConflictError, match="a recovery passed over it" if abandoned else "is Pending") as refused:
+        writer.undo(reason="as it was")
+    assert "accept_undelivered" in refused.value.next_step
+    with pytest.raises(ConflictError, match="was not delivered"):
+        orders.preview("undo", reason="as it was")
+    assert orders.recover(dry_run=True).chosen_id == edited.checkpoint_id
+    undone = writer.undo(reason="given up", accept_undelivered=True)
+    assert orders.recover(dry_run=True).chosen_id == undone.checkpoint_id
+
+
 def test_wrong_asks_are_refused_and_leave_nothing_behind(catalog: ld.Catalog) -> None:
     writer = catalog.writer("orders")
     with pytest.raises(NotFoundError):
@@ -135,11 +157,10 @@ def test_a_damaged_checkpoint_is_not_handed_on(catalog: ld.Catalog) -> None:
     _save(writer, 2)
     of_first = col("pipeline").eq("orders") & col("checkpoint_id").eq(1)
     catalog.engine.delete(OPERATOR_SNAPSHOTS.name, of_first)
-    # The version before still has the rows: derived from, it heals as the original does.
+    # The version before still has the rows: what is derived gets rows of its own, and has nothing to heal.
     made = writer.rewind(1, reason="back")
     report = writer.recover()
-    assert report.chosen_id == made.checkpoint_id
-    assert report.healed
+    assert (report.chosen_id, report.healed) == (made.checkpoint_id, ())
     catalog.engine.delete(MANIFESTS.name, of_first)
     assert writer.rewind(1, reason="back").manifest.source_offsets["kafka"].offsets["0"] == "10"
 
@@ -160,7 +181,7 @@ def test_damage_beyond_healing_is_named(catalog: ld.Catalog) -> None:
     _save(writer, 1)
     with writer.checkpoint() as cp:
         cp.source("kafka", {"0": "1"})
-    bad = replace(catalog.pipeline("orders").get(2), checkpoint_id=3, epoch=0)
-    writer.save(bad)
+    # As an import takes it.
+    save_all(writer, [BulkSave(manifest=replace(catalog.pipeline("orders").get(2), checkpoint_id=3, epoch=0))])
     with pytest.raises(CorruptionError, match="is damaged"):
         writer.rewind(3, reason="?")

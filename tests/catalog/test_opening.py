@@ -4,14 +4,16 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 import laminar_delta as ld
+from laminar_delta.catalog.opening import upgrade_catalog
 from laminar_delta.catalog.tables import TABLES
 from laminar_delta.engine.embedded.engine import EmbeddedEngine
-from laminar_delta.errors import ConflictError, FormatError, NotFoundError
+from laminar_delta.errors import ConflictError, FormatError, InvalidInputError, NotFoundError
 from tests.support.catalogs import ENGINES, catalog_opener
 from tests.support.stepping import stopped
 
@@ -105,3 +107,47 @@ def test_a_job_gives_its_session_also_where_no_jvm_commits(tmp_path: Path) -> No
     catalog = ld.open_catalog(str(tmp_path / "catalog"), spark=object())
     assert catalog.engine.name == "embedded"
     assert catalog.pipelines() == []
+
+
+@pytest.mark.parametrize("character", ["#", "?", "%20", "%2F", "\\", "[", "]", "^", "|", "\n", "\x7f"])
+def test_a_path_that_delta_rs_cannot_write_to_is_refused_before_anything_is_made(
+    character: str, tmp_path: Path
+) -> None:
+    for place in (tmp_path / f"a{character}b", tmp_path / character / "catalog"):
+        for location in (str(place), place, place.as_uri()):
+            with pytest.raises(InvalidInputError, match="Nothing was made") as refused:
+                ld.open_catalog(location)
+            assert refused.value.found == character
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["with space é", "日本😀", "100%", "a%b", "{x}", "a:b;c=d&e", "'q' \"r\"", "x*y~z", "a.b"]
+)
+def test_other_paths_work_and_a_path_may_be_a_path(name: str, tmp_path: Path) -> None:
+    place = tmp_path / name
+    with ld.open_catalog(place).writer("orders").checkpoint() as cp:
+        cp.state("window", b"x" * 100_000)
+    for location in (str(place), place.as_uri()):
+        catalog = ld.open_catalog(location, create=False)
+        assert catalog.pipeline("orders").state(1).read("window") == b"x" * 100_000
+        assert len(catalog.audit(pipeline="orders")) >= 3
+
+
+def test_a_path_is_no_schema_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ld.open_catalog(Path("main.checkpoints")).engine.location == str(tmp_path / "main.checkpoints")
+
+
+@pytest.mark.parametrize("location", [None, 5, b"/tmp/x", "", "a\0b", "\ud800", Path("a\0b")])
+def test_what_is_no_place_is_refused(location: Any) -> None:
+    for opened in (ld.open_catalog, upgrade_catalog):
+        with pytest.raises(InvalidInputError):
+            opened(location)
+
+
+def test_a_uri_with_more_than_a_path_is_refused(tmp_path: Path) -> None:
+    for more in ("#b", "?b=c"):
+        with pytest.raises(InvalidInputError, match="no directory has"):
+            ld.open_catalog(f"{tmp_path.as_uri()}/a{more}")
+    assert list(tmp_path.iterdir()) == []

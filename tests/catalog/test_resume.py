@@ -12,9 +12,10 @@ import laminar_delta as ld
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.coordinator import Coordinator
-from laminar_delta.catalog.decisions import RETIRED, Decision, decide
+from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.digest import row_digest
 from laminar_delta.catalog.sinks import Observe, SinkEpoch, Step, When
+from laminar_delta.catalog.standing import RETIRED
 from laminar_delta.catalog.tables import MANIFESTS, RETENTION, SOURCE_OFFSETS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, FencedError, SessionStateError, StorageError

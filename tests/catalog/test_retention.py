@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import laminar_delta as ld
 from laminar_delta.catalog.checkpoints import CheckpointHead
-from laminar_delta.catalog.decisions import Standing
 from laminar_delta.catalog.retention import RetentionPolicy, plan
+from laminar_delta.catalog.standing import Standing
 from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError, SessionStateError
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.decisions import standing
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.catalog.views import VIEWS
 from laminar_delta.engine.predicate import col

@@ -18,7 +18,7 @@ def _load(name: str) -> type[Engine]:
 def test_an_engine_has_the_contracts_methods_and_of_others_those_it_names(name: str) -> None:
     engine = _load(name)
     assert engine.name == name
-    contract = {n: m for n, m in vars(Engine).items() if inspect.isfunction(m) and not n.startswith("__")}
+    contract = {n: m for n, m in inspect.getmembers(Engine, inspect.isfunction) if not n.startswith("__")}
     for method, wanted in contract.items():
         found = getattr(engine, method)
         assert [p.replace(annotation=p.empty) for p in inspect.signature(found).parameters.values()] == [

@@ -28,6 +28,7 @@ def test_an_export_never_holds_a_state_as_a_whole(
 ) -> None:
     # Small windows, so that few megabytes are many windows.
     monkeypatch.setattr(streaming, "WINDOW_BYTES", MIB)
+    monkeypatch.setattr(streaming, "WHOLE_BYTES", MIB)
     monkeypatch.setattr(streaming, "KEPT_BYTES", MIB)
     monkeypatch.setattr(content, "SPOOLED_BYTES", MIB)
     size = 24

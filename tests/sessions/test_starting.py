@@ -170,3 +170,17 @@ def test_what_a_source_may_forget_is_what_the_slowest_query_has_confirmed(catalo
     assert min_confirmed(catalog.reading, source, queries) == (f"{pipeline} slow", at(30, b"slow"))
     assert min_confirmed(catalog.reading, source) == (f"{pipeline} other", at(10, b"other"))
     assert min_confirmed(catalog.reading, source, ["nobody"]) is None
+
+
+def test_a_policy_is_known_by_its_name_too(used: ld.SourceCheckpointStore) -> None:
+    started = used.start(CONFIG)
+    before = used.read_all_checkpoints()
+    for policy in ("strict", RecoveryPolicy.STRICT):
+        with pytest.raises(NotFoundError, match="cannot be read from where the query left off"):
+            used.after_gap(started, {"kafka": at(900, b"900")}, policy)
+    for unknown in ("nonsense", None, 5):
+        with pytest.raises(InvalidInputError, match="no recovery policy"):
+            used.after_gap(started, {"kafka": None}, unknown)  # type: ignore[arg-type]
+    assert used.read_all_checkpoints() == before
+    assert not used.after_gap(started, {"kafka": None}, "auto_reset").resumed
+    assert used.read_all_checkpoints() == {}

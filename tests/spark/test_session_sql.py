@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 import laminar_delta as ld
 from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.session_sql import session_sql
+from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark.settings import SPEED
 from laminar_delta.errors import FencedError, InvalidInputError, NotFoundError
 from laminar_delta.stores import SourceCheckpointStore
@@ -199,6 +200,23 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     assert successor.read_all_checkpoints() == {"kafka": at(2), "files": at(2)}
 
 
+def test_a_statement_commits_nothing_where_rows_are_lost_until_a_session_heals_them(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    store = SourceCheckpointStore(catalog, "lost rows")
+    store.stage_checkpoint("kafka", 1)
+    notebook.set(pipeline="lost rows", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
+    catalog.engine.delete("source_checkpoints", col("pipeline").eq("lost rows") & col("source").eq("kafka"))
+    assert notebook.commit() == (0, "damaged")
+    store.stage_checkpoint("other", 1)
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
+    assert notebook.commit() == (2, "committed")
+    assert store.read_all_checkpoints() == {"kafka": at(1), "other": at(1), "files": at(1)}
+
+
 def test_what_became_of_a_statement_is_told_also_when_others_committed_since(
     catalog: ld.Catalog, notebook: Notebook
 ) -> None:
@@ -246,7 +264,10 @@ def test_a_statement_says_in_the_log_whose_it_is_as_a_session_does(catalog: ld.C
     assert set(says) <= set(said)
     # So it is found, although no row of it is left.
     repeated = SourceCheckpointStore(catalog, "labelled", generation=token.generation).session(token)
+    repeated.clear()
     repeated.stage("kafka", 1)
+    repeated.stage("files", 1)
+    repeated.write_result_sequence("q", 1)
     assert repeated.commit().replayed
     # One that is kept out leaves nothing that says it was committed.
     notebook.run("session_begin")

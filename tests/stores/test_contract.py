@@ -1,8 +1,10 @@
 """The fourteen methods: what each answers, and what a caller can count on."""
 
+import datetime as dt
 import inspect
 import io
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,7 @@ from laminar_delta.model import (
     SinkCommitStatus,
 )
 from laminar_delta.stores import DeltaCheckpointStore
-from tests.stores.support import COMMITTED, PENDING, Opener, StoreOpener, destroy, manifest, with_sinks
+from tests.stores.support import COMMITTED, PENDING, PIPELINE, Opener, StoreOpener, destroy, manifest, with_sinks
 from tests.support.harnesses import MemoryHarness
 
 TRAIT = {
@@ -282,3 +284,22 @@ def test_a_store_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         DeltaCheckpointStore(catalog, "")
     with pytest.raises(InvalidInputError):
         DeltaCheckpointStore(catalog, "orders").prune(-1)
+
+
+def test_an_id_that_maintenance_removed_is_refused_by_everything_that_writes(
+    catalog: ld.Catalog, store: DeltaCheckpointStore
+) -> None:
+    for number in (1, 2, 3):
+        store.save_with_state(manifest(number), b"state" * 100)
+    store.prune(1)
+    assert catalog.maintain(ld.MaintenancePolicy(grace=dt.timedelta(0), vacuum=False)).removed == {PIPELINE: (2,)}
+    writes: list[Callable[[], None]] = [
+        lambda: store.save(manifest(2)),
+        lambda: store.save_with_state(manifest(2), b"state" * 100),
+        lambda: store.save_state_data(2, b"state" * 100),
+        lambda: store.update_manifest(manifest(2)),
+    ]
+    for refused in writes:
+        with pytest.raises(ConflictError, match="was committed before, and removed"):
+            refused()
+    assert (store.list_ids(), store.load_state_data(2)) == ([1, 3], None)

@@ -1,6 +1,7 @@
 """One checkpoint per micro-batch, each batch once in each sink: on real queries, ended at every point of a batch."""
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.interop.sparkdir.logs import parse_offsets
-from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written
+from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written, schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
 from tests.support.streams import PIPELINE, FileFrameSink, ForgetfulFrameSink, Stream, quick
 
@@ -60,6 +61,7 @@ def test_each_batch_is_a_checkpoint_and_runs_go_on_where_the_last_ended(stream: 
     planned = parse_offsets("offsets/2", (stream.checkpoint / "offsets" / "2").read_bytes())
     assert manifest.source_offsets["source-0"].metadata["spark_offset"] == planned.offsets[0]
     assert manifest.source_offsets["source-0"].offsets == {"logOffset": "2"}
+    assert manifest.pipeline_hash == schema_hash(stream.read())
     assert all(status.is_committed for status in manifest.sink_commit_statuses.values())
     assert int(orders.state(third.checkpoint_id).read("total")) == sum(range(stream.made))
     assert dict(stream.spark.conf.getAll) == before
@@ -159,8 +161,13 @@ def test_a_reset_query_is_written_again_and_nothing_of_the_line_it_left_can_come
     stream.add(1)
     (first,) = stream.run()
     shutil.rmtree(stream.checkpoint)
-    (again,) = stream.run()
+    with pytest.raises(StreamingQueryException, match="begins anew at batch 0"):
+        stream.run()
+    shutil.rmtree(stream.checkpoint)
+    (again,) = stream.run(after_reset="fresh")
     assert (again.batch_id, again.delivery) == (0, FRESH)
+    total = stream.catalog.pipeline(PIPELINE).state(again.checkpoint_id).read("total")
+    assert int(total) == sum(range(stream.made))  # counted once, by the query that reads them again
     assert again.query_id != first.query_id
     assert stream.output() == sorted([*range(stream.made)] * 2)
     _late_write(stream, first.query_id, 1)
@@ -282,6 +289,46 @@ def test_a_table_is_known_however_it_is_spelled(first: str, second: str) -> None
     with pytest.raises(ld.InvalidInputError, match="two Delta sinks of one pipeline are for table"):
         check_tables([DeltaSink(first, name="a"), DeltaSink(second, name="b")])
     check_tables([DeltaSink(first, name="a"), DeltaSink(f"{second.rstrip('/').strip('`')}2", name="b")])
+
+
+def test_a_local_table_is_where_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write takes a relative path from there, SQL does not: a batch that was written would not be found again."""
+    monkeypatch.chdir(tmp_path)
+    for given in ("lake/orders", "./in/../lake/orders", Path("lake/orders"), Path("lake") / "orders"):
+        sink = DeltaSink(given)
+        assert (sink.table, sink.name) == (f"{tmp_path}/lake/orders", "orders")
+        assert sink.reference() == f"delta.`{tmp_path}/lake/orders`"
+    assert DeltaSink(Path("orders")).table == f"{tmp_path}/orders"
+    for elsewhere in ("/lake/orders", "s3://bucket/orders", "dbfs:/lake/orders", "file:///lake/orders"):
+        assert DeltaSink(elsewhere).table == elsewhere
+    assert DeltaSink("main.orders").table == "main.orders"
+
+
+def test_a_relative_table_takes_new_columns_and_tells_its_versions(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stream.home)
+
+    def sink(name: str | None = None) -> DeltaSink:
+        return DeltaSink("lake/out", name=name, partition_by=["odd"], options={"mergeSchema": "true"})
+
+    def fn(frame: "DataFrame", batch: "Batch") -> "DataFrame":
+        more = ["'new' AS later"] if batch.id else []
+        return frame.selectExpr("id", "id % 2 AS odd", *more)
+
+    stream.add(2)
+    assert [result.sinks for result in stream.run([sink()], fn)] == [{"out": Written.WRITTEN}] * 2
+    stream.assert_each_once("lake/out")
+    rows = stream.spark.read.format("delta").load(str(stream.home / "lake" / "out"))
+    assert {(row["id"], row["later"]) for row in rows.collect()} == {
+        (number, None if number < 3 else "new") for number in range(stream.made)
+    }
+    (detail,) = stream.spark.sql(f"DESCRIBE DETAIL {sink().reference()}").select("partitionColumns").collect()
+    assert detail[0] == ["odd"]
+    # Whatever it is called here; and the sink can still be handed to another process.
+    other = sink("other")
+    assert [other.version_of(stream.catalog, PIPELINE, number, stream.spark) for number in (1, 2)] == [0, 1]
+    assert pickle.loads(pickle.dumps(other)).table == other.table
 
 
 def test_a_table_under_two_names_does_not_swallow_the_second_sink_s_batch(stream: Stream) -> None:

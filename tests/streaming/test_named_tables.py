@@ -1,6 +1,8 @@
 """Delta sinks given by the name of a table: made, written, recognised, closed and taken back as those given by path."""
 
+import runpy
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written
+from tests.support.configurations import CONF
 from tests.support.streams import PIPELINE, Stream, quick
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from laminar_delta.streaming import Batch
 
@@ -25,7 +29,7 @@ FRESH, DELIVERED, REWRITTEN = Delivery.FRESH, Delivery.REPLAYED_DELIVERED, Deliv
 
 
 @pytest.fixture
-def stream(tmp_path: Path, spark: "SparkSession") -> Stream:
+def stream(tmp_path: Path, spark: SparkSession) -> Stream:
     return Stream(tmp_path, quick(spark), ld.open_catalog(str(tmp_path / "catalog")))
 
 
@@ -51,7 +55,9 @@ def test_a_table_by_name_gets_each_batch_once(stream: Stream, schema: str) -> No
 
     stream.add(1)
     stream.crash((Step.SAVE, When.AFTER), sinks(), fn)  # neither is there yet
+    active = SparkSession._activeSession
     (first,) = stream.run(sinks(), fn)
+    assert SparkSession._activeSession is active  # that of the process stays the user's, also when tables are made
     assert (first.delivery, first.sinks) == (REWRITTEN, {"orders": Written.WRITTEN, "second": Written.WRITTEN})
     stream.add(1)
     stream.crash((Step.COMMIT, When.AFTER), sinks(), fn)  # one of them has the batch
@@ -95,3 +101,22 @@ def test_a_table_by_name_that_is_overwritten_stays_the_table_it_was(stream: Stre
 def detail(stream: Stream, table: str) -> dict[str, Any]:
     (row,) = stream.spark.sql(f"DESCRIBE DETAIL {table}").select("id", "properties", "partitionColumns").collect()
     return row.asDict()
+
+
+def test_the_job_of_the_bundle_takes_its_pipeline_over_and_keeps_its_history(
+    stream: Stream, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `conf/databricks` has it, on a path instead of Unity Catalog."""
+    source, sink = f"{schema}.trips_in", f"{schema}.trips"
+    stream.spark.range(5).write.format("delta").saveAsTable(source)
+    given = {"--catalog": str(stream.home / "catalog"), "--pipeline": "trips", "--source": source, "--sink": sink}
+    arguments = [*(part for pair in given.items() for part in pair), "--checkpoint-location", str(stream.checkpoint)]
+    monkeypatch.setattr(sys, "argv", ["job.py", *arguments])
+    for run in (1, 2):
+        runpy.run_path(str(CONF / "databricks" / "job.py"), run_name="__main__")
+        assert ids(stream, sink) == Counter(range(5 * run))
+        assert {row["generation"] for row in stream.catalog.engine.read("writers").to_pylist()} == set(
+            range(1, run + 1)
+        )
+        stream.spark.range(5, 10).write.format("delta").mode("append").saveAsTable(source)
+    assert stream.catalog.sql("SELECT DISTINCT pipeline FROM progress_history").to_pylist() == [{"pipeline": "trips"}]

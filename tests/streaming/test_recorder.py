@@ -190,6 +190,30 @@ def test_what_cannot_be_written_to_the_end_is_counted_and_raises_nothing(catalog
     assert recording.counts.last_error is not None
 
 
+def test_every_event_that_is_lost_at_the_end_is_counted(catalog: ld.Catalog) -> None:
+    """Also those behind the batch that could not be written."""
+
+    def broken(_: Any, *arguments: Any, **named: Any) -> Any:
+        raise StorageError("gone")
+
+    recording = recorder(catalog, batch_rows=10)
+    with patch.object(type(catalog.engine), "append", broken):
+        for number in range(25):
+            recording.tell(told(number))
+        assert recording.close()
+    assert (recording.counts.told, recording.counts.recorded, recording.counts.dropped) == (25, 0, 25)
+
+
+def test_an_event_that_no_row_can_hold_does_not_hold_up_the_others(catalog: ld.Catalog) -> None:
+    recording = recorder(catalog)
+    recording.tell(Told(event=TERMINATED, query_id="q", run_id="r", error="half a character: \ud800"))
+    for number in range(3):
+        recording.tell(told(number))
+    assert recording.close()
+    assert batches(catalog) == [0, 1, 2]
+    assert (recording.counts.recorded, recording.counts.dropped, recording.counts.failures) == (3, 1, 0)
+
+
 def test_a_query_belongs_to_the_pipeline_it_is_said_to() -> None:
     by_name = pipeline_by({"orders": "main", "q2": "second"})
     assert by_name(told()) == "main"

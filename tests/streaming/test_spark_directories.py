@@ -4,13 +4,20 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError, NotFoundError
-from laminar_delta.streaming import capture_spark_checkpoint, restore_spark_checkpoint
+from laminar_delta.interop.place import Place
+from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG
+from laminar_delta.interop.sparkdir.states import version_of
+from laminar_delta.streaming import Delivery, capture_spark_checkpoint, files_read, restore_spark_checkpoint
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener
+from tests.support.stream_plans import SAID, Frame, Planned, TableSink
 
 SPARK = Path(__file__).parents[1] / "data" / "spark"
 LAST = 3
@@ -218,3 +225,87 @@ def test_batches_of_foreach_batch_are_restored_and_their_state_is_lent(
     newest = restore_spark_checkpoint(catalog, "orders", 4, tmp_path / "newest")
     assert (newest.is_new_query, newest.query_id) == (False, query_id)
     assert any("watermark after batch 3 is not kept" in note for note in newest.notes)
+
+
+def test_a_batch_over_thousands_of_files_is_captured_and_restored(catalog: ld.Catalog, tmp_path: Path) -> None:
+    planned = Planned(tmp_path / "query")
+    for batch in range(3):
+        paths = [f"file:///landing/events-{number}.json" for number in range(20_000)] if batch == 0 else []
+        planned.plan(batch, *paths)
+        (planned.home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert (planned.home / "sources/0/0").stat().st_size > LONGEST_SOURCE_LOG
+    # Its own state or not: without that entry no later batch could be restored.
+    report = capture_spark_checkpoint(catalog, "q", planned.home, states=1)
+    assert (report.imported, report.skipped) == ((1, 2, 3), ())
+    restore_spark_checkpoint(catalog, "q", 3, tmp_path / "again")
+    for name in ("0", "1", "2"):
+        there = (tmp_path / "again/sources/0" / name).read_bytes()
+        assert there == (planned.home / "sources/0" / name).read_bytes()
+    assert len(files_read(catalog, "q", "source-0")) == 20_002
+
+
+def test_a_captured_query_that_is_taken_back_goes_on_with_foreach_batch(
+    query: Path, catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    capture_spark_checkpoint(catalog, "orders", query)
+    with catalog.writer("orders") as writer:
+        derived = writer.rewind(2, reason="the third was wrong")
+    made = restore_spark_checkpoint(catalog, "orders", derived.checkpoint_id, tmp_path / "again")
+    assert (made.batch_id, made.is_new_query) == (1, True)
+    again = Planned(tmp_path / "again", made.query_id)
+    sink = TableSink("out")
+    result = again.run(catalog, 2, Frame(3), lambda frame, batch: frame, [sink])
+    assert (result.delivery, result.lineage) == (Delivery.FRESH, derived.checkpoint_id)
+    assert list(sink.batches.values()) == [(3,)]
+
+
+def test_what_is_in_the_catalog_already_is_not_read_again(query: Path, catalog: ld.Catalog) -> None:
+    really, read = Place.stream, list[str]()
+
+    def stream(place: Place, name: str) -> Iterator[bytes]:
+        read.append(name)
+        return really(place, name)
+
+    (query / "commits" / "3").rename(query / "later")
+    with patch.object(Place, "stream", stream):
+        assert capture_spark_checkpoint(catalog, "q", query).imported == (1, 2, 3)
+        assert read
+        read.clear()
+        assert capture_spark_checkpoint(catalog, "q", query).already_there == 3
+        assert read == []
+        (query / "later").rename(query / "commits" / "3")
+        assert capture_spark_checkpoint(catalog, "q", query).imported == (4,)
+        assert read
+
+
+def test_a_restore_looks_at_the_batches_around_and_not_at_all_there_are(catalog: ld.Catalog, tmp_path: Path) -> None:
+    planned = Planned(tmp_path / "query")
+    for batch in range(12):
+        planned.run(catalog, batch, Frame(batch), lambda frame, batch: None)
+    really, read = CheckpointState.read, set[int]()
+
+    def reading(state: CheckpointState, operator: str, *more: Any, **named: Any) -> bytes:
+        read.add(state.row["checkpoint_id"])
+        return really(state, operator, *more, **named)
+
+    with patch.object(CheckpointState, "read", reading):
+        made = restore_spark_checkpoint(catalog, "orders", 11, tmp_path / "again")
+    assert (made.batch_id, made.is_new_query) == (10, True)
+    # Its own, the next, and those back to the entry that holds all before it.
+    assert read == {10, 11, 12}
+
+
+def test_a_batch_before_that_is_gone_for_good_is_written_like_its_follower(catalog: ld.Catalog, tmp_path: Path) -> None:
+    offsets = f'v1\n{SAID}\n{{"orders":{{"0":7}}}}'
+    with catalog.writer("orders") as writer, writer.checkpoint(epoch=6) as cp:
+        told = {"query_id": "q", "lineage": 3, "batch_id": 5, "offsets": offsets}  # 3 was removed long ago
+        cp.state("__spark__", json.dumps(told).encode())
+    made = restore_spark_checkpoint(catalog, "orders", cp.id, tmp_path / "again")
+    assert any("batch 4 is not kept" in note for note in made.notes)
+    assert (tmp_path / "again/offsets/4").read_text() == offsets
+
+
+def test_a_strange_name_among_state_files_takes_no_time() -> None:
+    assert version_of("5_" + "_" * 200 + "x") == (None, None)
+    assert version_of("12_a_b-c.zip") == (12, "zip")
+    assert version_of("12.changelog") == (12, "changelog")

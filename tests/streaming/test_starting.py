@@ -4,12 +4,15 @@ import json
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 import laminar_delta as ld
+from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
-from laminar_delta.model import Severity
+from laminar_delta.model import Severity, SinkCommitStatus
 from laminar_delta.streaming import (
     capture_spark_checkpoint,
     check_resume,
@@ -158,4 +161,88 @@ def test_the_query_is_compared_and_what_was_not_looked_at_is_said(catalog: ld.Ca
         pass
     unknown = check_resume(catalog, "orders", query_hash=6)
     assert unknown.ok
-    assert [found.code for found in unknown.findings] == [ResumeCode.QUERY_UNKNOWN]
+    assert [(found.code, found.severity) for found in unknown.findings] == [
+        (ResumeCode.QUERY_UNKNOWN, Severity.WARNING)
+    ]
+
+
+def test_what_a_sink_does_not_have_yet_is_not_begun_behind(catalog: ld.Catalog) -> None:
+    """A run died after it saved checkpoint 2: its records are in no sink, and a query begun behind it would leave them out."""
+    with catalog.writer("orders") as writer:
+        for number, offset in ((1, "100"), (2, "200")):
+            with writer.checkpoint() as cp:
+                cp.source("source-0", {"orders-0": offset}, metadata={"connector_type": "kafka"})
+                cp.sink("out")
+            if number == 1:
+                writer.sink_committed(cp.id, "out")
+    delivered = {"startingOffsets": '{"orders":{"0":100}}'}
+
+    def assert_refused(told: str) -> None:
+        assert starting_options(catalog, "orders", "source-0") == delivered
+        assert check_resume(catalog, "orders").checkpoint_id == 1
+        with pytest.raises(ConflictError, match=told) as caught:
+            starting_options(catalog, "orders", "source-0", 2)
+        assert caught.value.next_step
+        look = check_resume(catalog, "orders", 2)
+        assert not look.ok
+        assert (look.findings[0].code, look.findings[0].severity) == (ResumeCode.NOT_DELIVERED, Severity.FATAL)
+
+    assert_refused("sink 'out' is Pending")
+    with catalog.writer("orders") as writer:
+        assert writer.recover().chosen_id == 1  # passes over 2 for good
+    assert_refused("a later recovery passed over it")
+
+
+def test_a_checkpoint_that_a_sink_failed_to_deliver_is_begun_at_only_if_that_was_accepted(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer:
+        with writer.checkpoint() as cp:
+            cp.source("source-0", {"orders-0": "7"}, metadata={"connector_type": "kafka"})
+            cp.sink("out")
+        writer.set_sink_statuses(cp.id, {"out": SinkCommitStatus.failed("bad row")})
+    with pytest.raises(NotFoundError, match="no checkpoint to go on from"):
+        starting_options(catalog, "orders", "source-0")
+    accepted = {"startingOffsets": '{"orders":{"0":7}}'}
+    for number in (None, 1):
+        given = starting_options(catalog, "orders", "source-0", number, failed_sinks=FailedSinks.ACCEPT)
+        assert given == accepted
+        assert check_resume(catalog, "orders", number, failed_sinks=FailedSinks.ACCEPT).ok
+
+
+def test_partitions_that_are_new_since_begin_at_their_beginning(catalog: ld.Catalog) -> None:
+    """Spark refuses starting offsets that leave a partition out. The broker is the one librdkafka has for tests."""
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("source-0", {"orders-0": "0", "orders-2": "0"}, metadata={"connector_type": "kafka"})
+    cluster = Producer({"bootstrap.servers": "its own", "test.mock.num.brokers": 1, "log_level": 0})
+    known = cluster.list_topics("orders", timeout=60)
+    (broker,) = known.brokers.values()
+    settings = {"kafka.bootstrap.servers": f"{broker.host}:{broker.port}"}
+    options = starting_options(catalog, "orders", "source-0", kafka=settings)
+    assert json.loads(options["startingOffsets"]) == {"orders": {"0": 0, "1": -2, "2": 0, "3": -2}}
+    look = check_resume(catalog, "orders", kafka=settings)
+    assert [(finding.code, finding.found) for finding in look.findings] == [
+        (ResumeCode.PARTITION_NEW, "orders-1"),
+        (ResumeCode.PARTITION_NEW, "orders-3"),
+    ]
+    assert "starting_options" in look.findings[0].next_step
+
+
+@pytest.mark.parametrize("settings", [{"security.protocol": "nonsense"}, {"kafka.no.such.setting": "1"}])
+def test_settings_that_are_not_kafka_s_are_a_finding(catalog: ld.Catalog, settings: dict[str, str]) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("source-0", {"orders-0": "7"}, metadata={"connector_type": "kafka"})
+    given = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings}
+    (finding,) = check_resume(catalog, "orders", kafka=given, timeout_s=0.5).findings
+    assert (finding.code, finding.severity) == (ResumeCode.SOURCE_UNREACHABLE, Severity.FATAL)
+    assert "are not Kafka's" in finding.message
+    with pytest.raises(InvalidInputError):
+        starting_options(catalog, "orders", "source-0", kafka=given)
+
+
+def test_an_offset_that_is_no_number_is_a_finding(catalog: ld.Catalog) -> None:
+    offsets = {"reservoirId": "r", "reservoirVersion": "x", "index": "-1", "isStartingVersion": "true"}
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("source-0", offsets, metadata={"connector_type": "spark-delta"})
+    not_asked: Any = object()
+    look = check_resume(catalog, "orders", spark=not_asked, tables={"source-0": "/lake/in"})
+    assert [finding.code for finding in look.findings] == [ResumeCode.SOURCE_UNREACHABLE]
+    assert "reservoirVersion of source 'source-0' is no number" in look.findings[0].message

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.settle import OutcomeUnknown, Settled
 from laminar_delta.errors import ErrorCode, StorageError
@@ -50,15 +51,20 @@ def unheard_appends(engine: Engine, table: str) -> Iterator[None]:
 
 @contextmanager
 def unreadable(engine: Engine, table: str, *, code: ErrorCode = ErrorCode.STORAGE) -> Iterator[None]:
-    """Within: the table cannot be read."""
-    real = engine.scan
+    """Within: the table cannot be read; nor its log, where its place does not answer at all."""
+    real, told = engine.scan, engine.history
 
     def scan(name: str, **arguments: Any) -> pa.RecordBatchReader:
         if name == table:
             raise StorageError(f"table {name!r} cannot be read", code=code)
         return real(name, **arguments)
 
-    with patch.object(engine, "scan", scan):
+    def history(name: str, **arguments: Any) -> list[HistoryEntry]:
+        if name == table and code is ErrorCode.UNREACHABLE:
+            raise StorageError(f"table {name!r} cannot be read", code=code)
+        return told(name, **arguments)
+
+    with patch.object(engine, "scan", scan), patch.object(engine, "history", history):
         yield
 
 

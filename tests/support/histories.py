@@ -7,8 +7,9 @@ import pyarrow as pa
 
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt, stage_offsets
-from laminar_delta.catalog.decisions import digest_of, standing
+from laminar_delta.catalog.decision_rows import digest_of
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import MANIFESTS, RETENTION

@@ -45,8 +45,10 @@ class Checkpoint:
     """The earlier ones that store some of its state."""
     changes: list[tuple[int, int, str, Status]] = field(default_factory=list)
     """Of sink statuses: generation, turn within it, sink, status."""
+    taken: list[tuple[int, int, str, Status]] = field(default_factory=list)
+    """Those that somebody deleted: readers do not see them, recovery does."""
     row_gone: bool = False
-    """Somebody deleted its row: readers do not see it, recovery does."""
+    """Somebody deleted its row: it is not listed, and recovery finds it."""
     sources_gone: bool = False
 
     @property
@@ -55,20 +57,29 @@ class Checkpoint:
 
     @property
     def statuses(self) -> dict[str, Status]:
+        """As readers see them."""
+        return self._after(self.changes)
+
+    @property
+    def told(self) -> dict[str, Status]:
+        """As they were told, whatever was deleted since."""
+        return self._after([*self.changes, *self.taken])
+
+    def _after(self, changes: list[tuple[int, int, str, Status]]) -> dict[str, Status]:
         """Committed is for good; otherwise the change that came last counts."""
         current = dict(self.content.sinks)
-        for _, _, sink, status in sorted(self.changes, key=lambda change: change[:2]):
+        for _, _, sink, status in sorted(changes, key=lambda change: change[:2]):
             if current[sink] != COMMITTED:
                 current[sink] = status
         return {sink: status for sink, status in current.items() if status is not None}
 
     @property
     def delivered(self) -> bool:
-        return all(status == COMMITTED for status in self.statuses.values())
+        return all(status == COMMITTED for status in self.told.values())
 
     def acceptable(self, *, accept_failed: bool = False) -> bool:
         kinds = {"Committed", "Failed"} if accept_failed else {"Committed"}
-        return all(kind in kinds for kind, _ in self.statuses.values())
+        return all(kind in kinds for kind, _ in self.told.values())
 
 
 @dataclass(kw_only=True)
@@ -82,6 +93,8 @@ class WriterModel:
     status_turn: int = 0
     in_doubt: bool = False
     """It was not told what became of a save."""
+    unsettled: list["Staged"] = field(default_factory=list)
+    """Those saves."""
     given_up: list["Staged"] = field(default_factory=list)
     closed: bool = False
 

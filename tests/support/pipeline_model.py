@@ -29,11 +29,17 @@ class PipelineModel:
     """Retired for good."""
     pinned: set[int] = field(default_factory=set)
     abandoned: set[int] = field(default_factory=set)
+    burned: int = 0
+    """The highest id that a writer which let go had given out."""
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def visible(self) -> list[int]:
         return sorted(n for n, found in self.checkpoints.items() if n not in self.retired and not found.row_gone)
+
+    def listed(self) -> list[int]:
+        """What readers are shown: with all rows gone, what earlier versions have."""
+        return self.visible() or sorted(number for number in self.checkpoints if number not in self.retired)
 
     def walk(self, *, accept_failed: bool = False) -> tuple[int | None, list[tuple[int, str]]]:
         """What recovery chooses, and what it passes over before that with the first word of the reason."""
@@ -67,8 +73,12 @@ class PipelineModel:
             for staged in self.staged
             if staged.content.sources or (staged.content.states and not staged.derived)
         ]
-        highest = max([*self.checkpoints, *burned], default=0)
+        highest = max([self.burned, *self.checkpoints, *burned])
         return WriterModel(generation=self.generation, highest=highest, next_id=highest + 1)
+
+    def let_go(self, writer: WriterModel) -> None:
+        self.released |= self.holds(writer)
+        self.burned = max(self.burned, writer.next_id - 1)
 
     def holds(self, writer: WriterModel) -> bool:
         return writer.generation == self.generation
@@ -81,6 +91,9 @@ class PipelineModel:
             writer.turn += 1
             self.fence = (writer.generation, writer.turn)
             writer.in_doubt = False
+            # What has not landed by now never will.
+            writer.given_up += [staged for staged in writer.unsettled if staged in self.staged]
+            writer.unsettled.clear()
         return True
 
     def save(self, writer: WriterModel, number: int, content: Content, stored: Stored = NOWHERE) -> str:
@@ -118,17 +131,17 @@ class PipelineModel:
         sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
         content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
         staged = self.stage(writer, own, content)
-        self.staged[-1] = replace(
-            staged, derived=True, over=max(self.visible(), default=None), epoch=self._next_epoch()
-        )
+        self.staged[-1] = replace(staged, derived=True, over=max(self.listed(), default=None), epoch=self._next_epoch())
         return self._commit(writer, self.staged[-1], stored)
 
-    def undo(self, writer: WriterModel, stored: Stored = NOWHERE) -> str:
-        visible = self.visible()
+    def undo(self, writer: WriterModel, stored: Stored = NOWHERE, *, accept_undelivered: bool = False) -> str:
+        visible = self.listed()
         if not visible:
             return "not found"
         over = self.checkpoints[visible[-1]].over
-        return "conflict" if over is None else self.derive(writer, self, over, accept_undelivered=True, stored=stored)
+        if over is None:
+            return "conflict"
+        return self.derive(writer, self, over, accept_undelivered=accept_undelivered, stored=stored)
 
     def _next_epoch(self) -> int:
         gone = [number for number, found in self.checkpoints.items() if found.row_gone]
@@ -140,14 +153,17 @@ class PipelineModel:
             return "fenced"
         self.land(staged, stored)
         self._know(writer, staged.number)
-        for name, number in self.needs(staged.number):
-            other = self.every[name]
-            if number in other.removed:
-                self.retired.add(staged.number)
-                return "conflict"
-            if number in other.retired:
-                other.restore_needed()
-        return "saved"
+        if self._keep(self.needs(staged.number)):
+            return "saved"
+        self.retired.add(staged.number)
+        return "conflict"
+
+    def _keep(self, needs: Collection[tuple[str, int]]) -> bool:
+        """Restores what a visible checkpoint needs; whether all of it is there."""
+        for name, number in needs:
+            if number in self.every[name].retired:
+                self.every[name].restore_needed()
+        return not any(number in self.every[name].removed for name, number in needs)
 
     def stage(self, writer: WriterModel, number: int, content: Content) -> Staged:
         writer.turn += 1
@@ -161,6 +177,7 @@ class PipelineModel:
 
     def doubt(self, writer: WriterModel, staged: Staged) -> None:
         writer.in_doubt = True
+        writer.unsettled.append(staged)
         self._know(writer, staged.number)
 
     def land(self, staged: Staged, stored: Stored = NOWHERE) -> bool:
@@ -184,6 +201,12 @@ class PipelineModel:
     def set_status(self, writer: WriterModel, number: int, sink: str, status: Status) -> None:
         writer.status_turn += 1
         self.checkpoints[number].changes.append((writer.generation, writer.status_turn, sink, status))
+
+    def may_begin(self, *, accept_failed: bool = False) -> bool:
+        """Whether going on from nothing is all right; nothing here is damaged beyond healing."""
+        kept = [found for number, found in self.checkpoints.items() if number not in self.removed | self.abandoned]
+        chosen, _ = self.walk(accept_failed=accept_failed)
+        return chosen is not None or not any(found.delivered for found in kept)
 
     def recover(self, *, accept_failed: bool = False) -> None:
         """What a recovery by the writer leaves behind."""
@@ -212,6 +235,28 @@ class PipelineModel:
         self.retired.update(numbers)
         if numbers:
             self.restore_needed()
+
+    def restore(self, number: int) -> str:
+        """What restoring comes to: ok, or a conflict where something that it needs is removed."""
+        if number not in self.retired:
+            return "ok"
+        chain = self._all_needed(number)
+        if any(other in self.every[name].removed for name, other in chain):
+            return "conflict"
+        self.retired -= {number, *(other for name, other in chain if name == self.name)}
+        assert self._keep(chain)
+        return "ok"
+
+    def _all_needed(self, number: int) -> set[tuple[str, int]]:
+        found: set[tuple[str, int]] = set()
+        todo = [(self.name, number)]
+        while todo:
+            name, one = todo.pop()
+            there = self.every[name].checkpoints.get(one)
+            more = set() if there is None or there.row_gone else {*self.every[name].needs(one)} - found
+            found |= more
+            todo.extend(more)
+        return found
 
     def restore_needed(self) -> None:
         self.retired -= self._needed() - self.removed

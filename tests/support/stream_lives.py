@@ -22,7 +22,7 @@ from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.streaming import BatchStep
 from tests.support.kafka import Broker
 from tests.support.named import open_kept
-from tests.support.stream_driver import COUNTS, DURING, PHASES, TOPIC, Kill
+from tests.support.stream_driver import COUNTS, DIED, DURING, PHASES, TOPIC, Kill
 from tests.support.streams import FileFrameSink
 
 if TYPE_CHECKING:
@@ -109,27 +109,37 @@ class Input:
         """Those the sink's table consists of."""
         return [Path(uri) for uri in DeltaTable(str(self.home / kind / "out")).file_uris()]
 
+    def deaths(self) -> list[dict[str, Any]]:
+        """Where drivers really died, as each wrote it down."""
+        return [json.loads(line) for line in (self.home / DIED).read_text().splitlines()]
+
     def results(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.home / "results.jsonl").read_text().splitlines()]
 
 
+POINTS: tuple[tuple[str, str], ...] = (
+    *((phase, side.value) for phase in PHASES for side in When),
+    *[(Step.COMMIT.value, DURING)] * 2,
+)
+"""Both sides of every phase of a batch, and amid a write twice: each phase is hit at least twice."""
+
+
 def planned_kills(seed: int, sources: Sequence[str], kills: int) -> list[Kill]:
-    """So many deaths that each phase of a batch is hit at least twice, the rest anywhere; in an order of chance."""
+    """Deaths at all those points, the rest at any of them; in an order of chance."""
     chance = random.Random(seed)
-    phases = [*PHASES, f"{DURING} {Step.COMMIT.value}"]
-    assert kills >= 2 * len(phases)
-    chosen = phases * 2 + [chance.choice(phases) for _ in range(kills - 2 * len(phases))]
+    assert kills >= len(POINTS)
+    chosen = [*POINTS, *chance.choices(POINTS, k=kills - len(POINTS))]
     chance.shuffle(chosen)
-    return [_kill(phase, chance, sources) for phase in chosen]
+    # Each source as often as any other.
+    return [_kill(*point, chance, sources[number % len(sources)]) for number, point in enumerate(chosen)]
 
 
-def _kill(phase: str, chance: random.Random, sources: Sequence[str]) -> Kill:
-    pipeline = chance.choice(list(sources))
-    if phase.startswith(DURING):
-        return Kill(pipeline, phase.removeprefix(f"{DURING} "), DURING, chance.randint(1, 3), jvm_too=True)
-    once = phase == BatchStep.RESUME.value  # a run resumes once
-    moment = chance.choice([When.BEFORE.value, When.AFTER.value])
-    return Kill(pipeline, phase, moment, 1 if once else chance.randint(1, 3), jvm_too=chance.random() < 0.5)
+def _kill(step: str, side: str, chance: random.Random, pipeline: str) -> Kill:
+    once = step == BatchStep.RESUME.value  # a run resumes once
+    # Amid a write by Spark the JVM has to go too, or it ends the write.
+    return Kill(
+        pipeline, step, side, 1 if once else chance.randint(1, 2), jvm_too=side == DURING or chance.random() < 0.5
+    )
 
 
 def _wait_for_end(pid: int) -> None:

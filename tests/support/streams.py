@@ -108,11 +108,11 @@ class Stream:
         return self.home / "spark"
 
     def run(
-        self, sinks: Sequence[FrameSink] | None = None, fn: Any = None, observe: Points | None = None
+        self, sinks: Sequence[FrameSink] | None = None, fn: Any = None, observe: Points | None = None, **options: Any
     ) -> list[BatchResult]:
         """Runs the query until it has read everything; what became of the batches."""
         before = len(self.results)
-        deliver = self.wrapped([self.sink()] if sinks is None else sinks, fn, observe)
+        deliver = self.wrapped([self.sink()] if sinks is None else sinks, fn, observe, **options)
         self.start(deliver).awaitTermination()
         return self.results[before:]
 

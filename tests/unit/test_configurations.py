@@ -47,19 +47,34 @@ def test_submit_names_files_that_are_there() -> None:
     assert (CONF / "cluster" / "submit").stat().st_mode & 0o111
 
 
-def test_submit_hands_on_what_it_is_given(tmp_path: Path) -> None:
+def submitted(tmp_path: Path, *given: str) -> list[str]:
+    """What `spark-submit` is called with."""
     called = tmp_path / "spark-submit"
     called.write_text('#!/bin/sh\nfor one in "$@"; do echo "$one"; done\n')
     called.chmod(0o755)
     done = subprocess.run(
-        [str(CONF / "cluster" / "submit"), "--master", "local[2]", "job.py", "two words"],
+        [str(CONF / "cluster" / "submit"), *given],
         env={"PATH": os.environ["PATH"], "SPARK_SUBMIT": str(called)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    first, defaults, second, option, *given = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    "mode", [["--deploy-mode", "cluster"], ["--deploy-mode=cluster"], ["--conf", "spark.submit.deployMode=cluster"]]
+)
+def test_a_driver_on_another_machine_is_sent_what_it_reads(tmp_path: Path, mode: list[str]) -> None:
+    _, _, _, files, _, option, *given = submitted(tmp_path, "--master", "yarn", *mode, "job.py")
+    assert Path(files.removeprefix("spark.files=")).samefile(LOCAL / "log4j2.properties")
+    assert option == "spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=log4j2.properties"
+    assert given == ["--master", "yarn", *mode, "job.py"]
+
+
+def test_submit_hands_on_what_it_is_given(tmp_path: Path) -> None:
+    first, defaults, second, option, *given = submitted(tmp_path, "--master", "local[2]", "job.py", "two words")
     assert (first, second) == ("--properties-file", "--conf")
     assert Path(defaults).samefile(CONF / "cluster" / "spark-defaults.conf")
     name, _, value = option.partition("=")

@@ -16,6 +16,7 @@ from laminar_delta.catalog.attempt import Attempt
 from laminar_delta.catalog.state.layout import Layout
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.distributed import loading
 from laminar_delta.distributed.cutting import Order, cut_rows, write_parts
 from laminar_delta.distributed.saving import check_there, stage_frame
 from laminar_delta.engine import open_engine
@@ -112,8 +113,8 @@ def test_a_task_makes_one_state_of_a_row_or_of_pieces_in_order() -> None:
         ("a", 1): b"y",
         ("b", 0): b"",
     }
-    # Numbered from anywhere, also across batches.
-    assert _states(IN_PIECES, [("a", 0, 1, b"x")], [("a", 0, 2, b"y"), ("a", 1, 0, b"z")]) == {
+    # Also across batches.
+    assert _states(IN_PIECES, [("a", 0, 0, b"x")], [("a", 0, 1, b"y"), ("a", 1, 0, b"z")]) == {
         ("a", 0): b"xy",
         ("a", 1): b"z",
     }
@@ -123,10 +124,14 @@ def test_a_task_makes_one_state_of_a_row_or_of_pieces_in_order() -> None:
     ("names", "rows", "words"),
     [
         (WHOLE, [("a", 0, b"x"), ("a", 0, b"y")], "partition 0 of operator 'a' comes more than once"),
-        (IN_PIECES, [("a", 0, 1, b"x"), ("a", 0, 1, b"y")], "partition 0 of operator 'a' comes more than once"),
-        (IN_PIECES, [("a", 0, 1, b"x"), ("a", 0, 3, b"y")], "pieces of partition 0 of operator 'a' are missing"),
+        (IN_PIECES, [("a", 0, 0, b"x"), ("a", 0, 0, b"y")], "partition 0 of operator 'a' comes more than once"),
+        (IN_PIECES, [("a", 0, 0, b"x"), ("a", 0, 2, b"y")], "pieces of partition 0 of operator 'a' are missing"),
         (IN_PIECES, [("a", 0, None, b"x"), ("a", 0, 1, b"y")], "no sequence"),
+        (IN_PIECES, [("a", 0, 3, b"x"), ("a", 0, 4, b"y")], "the beginning of partition 0 of operator 'a' is missing"),
+        (IN_PIECES, [("a", 0, -1, b"x"), ("a", 0, 0, b"y")], "the beginning of partition 0 of operator 'a' is missing"),
         (WHOLE, [("a", None, b"x")], "no operator, partition or payload"),
+        (WHOLE, [("", 0, b"x")], "an operator has no name"),
+        (WHOLE, [("a", -1, b"x")], "partition: expected an integer from 0"),
     ],
 )
 def test_rows_that_do_not_make_one_state_are_refused(
@@ -144,3 +149,20 @@ def test_pieces_of_nothing_are_refused(size: int) -> None:
         cp.state("agg", b"x")
     with pytest.raises(InvalidInputError, match="piece_bytes is too small"):
         catalog.pipeline("orders").state(cp.id).frame(None, piece_bytes=size)
+
+
+def test_a_catalog_that_executors_cannot_read_is_refused() -> None:
+    catalog = ld.open_catalog("frames", engine="memory", store={})
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("agg", b"x")
+    with pytest.raises(InvalidInputError, match="executors cannot read from a catalog of the engine 'memory'"):
+        catalog.pipeline("orders").state(cp.id).frame(None)
+
+
+def test_a_state_that_deltas_made_too_long_for_a_cell_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "LARGEST_CELL", 10)
+    key = {"operator": "agg", "partition": 0}
+    assert len(list(loading._batches(key, iter([b"12345", b"67890"]), None))) == 1
+    with pytest.raises(InvalidInputError, match="11 bytes does not fit into one cell"):
+        list(loading._batches(key, iter([b"12345", b"678901"]), None))
+    assert len(list(loading._batches(key, iter([b"12345", b"678901"]), 6))) == 2

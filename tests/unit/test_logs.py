@@ -35,6 +35,11 @@ def test_a_record_is_one_json_object_with_its_facts(caplog: pytest.LogCaptureFix
     assert caplog.records[0].filename == "test_logs.py"
 
 
+def test_a_line_can_be_written_whatever_words_it_holds() -> None:
+    line = JsonFormatter().format(logging.makeLogRecord({"msg": "cannot move f\udcff", "levelname": "INFO"}))
+    assert json.loads(line.encode())["message"] == "cannot move f\udcff"
+
+
 def test_records_of_others_are_formatted_too() -> None:
     found = json.loads(JsonFormatter().format(logging.makeLogRecord({"msg": "plain", "levelname": "INFO"})))
     assert (found["event"], found["message"], found["fields"]) == (None, "plain", {})

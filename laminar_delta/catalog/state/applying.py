@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from laminar_delta.catalog.names import check_name
 from laminar_delta.codec import StateSource
 from laminar_delta.errors import InvalidInputError, NotFoundError
 
@@ -27,14 +28,25 @@ class AppliedDelta:
     data: StateSource
     apply: str
     """The name of the function that applies it."""
+    given_at: int | None = field(default=None, repr=False, compare=False)
+    """The turn of the writer's `Basis` when it was given: it says what changed since the state of then, and of no other."""
+
+    def __post_init__(self) -> None:
+        # It goes into a hash as text: see `given`.
+        object.__setattr__(self, "apply", check_name("an apply function", self.apply))
 
 
 def register_apply(name: str, function: ApplyFunction) -> None:
     """Makes a function known in this process under the name that deltas carry. Again under a name, it replaces."""
-    if not name:
-        raise InvalidInputError("an apply function needs a name", expected="a name", found=name)
+    known_as = check_name("an apply function", name)
+    given: object = function
+    if not callable(given):
+        kind = type(given).__name__
+        raise InvalidInputError(
+            f"{known_as!r} is to apply deltas, and cannot be called", expected="a function", found=kind
+        )
     with _lock:
-        _functions[name] = function
+        _functions[known_as] = function
 
 
 def known() -> dict[str, ApplyFunction]:
@@ -50,7 +62,12 @@ def take(functions: Mapping[str, ApplyFunction]) -> None:
 
 
 def apply_delta(name: str, state: bytes, delta: bytes) -> bytes:
-    """The state after a delta. Raises `NotFoundError` when nobody registered the function here."""
+    """The state after a delta.
+
+    Raises:
+        NotFoundError: Nobody registered the function here.
+        InvalidInputError: What it gives is no state.
+    """
     function = _functions.get(name)
     if function is None:
         raise NotFoundError(
@@ -59,4 +76,14 @@ def apply_delta(name: str, state: bytes, delta: bytes) -> bytes:
             found=sorted(_functions),
             next_step="Register the function with `register_apply` before reading.",
         )
-    return bytes(function(state, delta))
+    made: object = function(state, delta)
+    if not isinstance(made, bytes | bytearray | memoryview):
+        # Of a number, Python would make that many zeros.
+        kind = type(made).__name__
+        raise InvalidInputError(
+            f"the function {name!r} gave no state but a {kind}",
+            expected="bytes",
+            found=kind,
+            next_step="Register one that returns the new state.",
+        )
+    return bytes(made)

@@ -16,10 +16,11 @@ from laminar_delta.catalog.healing import as_saved
 from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.state.applying import apply_delta
 from laminar_delta.catalog.state.chunks import checksum_over
+from laminar_delta.catalog.state.given import wanted_key
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
+from laminar_delta.catalog.state.lines import LAYOUT_COLUMNS, line
 from laminar_delta.catalog.state.progress import TellProgress, told
-from laminar_delta.catalog.state.streaming import PieceFile, stream
-from laminar_delta.catalog.tables import BY_NAME
+from laminar_delta.catalog.state.streaming import PieceFile, check_all_there, stream
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.logs import Event, log_event
@@ -31,19 +32,6 @@ if TYPE_CHECKING:
 
 _PAYLOADS = pa.schema(dict[str, pa.DataType](operator=pa.string(), partition=pa.int64(), payload=pa.large_binary()))
 _LOG = logging.getLogger(__name__)
-_LAYOUT_COLUMNS = [
-    "checkpoint_id",
-    "operator",
-    "partition",
-    "raw_length",
-    "xxh3",
-    "names",
-    "block_bytes",
-    "checksum",
-    "stores",
-    "apply",
-    "upon",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +62,11 @@ class CheckpointState:
         self, operator: str, partition: int = 0, *, tell: TellProgress | None = None
     ) -> Iterator[bytes | memoryview]:
         """The state of one operator partition in pieces, in order; `tell` is told how far it is, and may cancel by raising."""
+        operator, partition = wanted_key(operator, partition)
         inline = self.inline().get(operator)
         if inline is not None and partition == 0:
-            return iter((inline,))
+            whole = iter((inline,))
+            return whole if tell is None else told(whole, (operator, partition), len(inline), tell)
         try:
             layout = self._layout(operator, partition)
         except (CorruptionError, StorageError) as damage:
@@ -84,7 +74,9 @@ class CheckpointState:
                 raise
             return self._as_saved(damage).pieces(operator, partition, tell=tell)
         pieces = self._healing(layout) if self.heal else self._pieces(layout)
-        return pieces if tell is None else told(pieces, layout, tell)
+        # How long a state is that deltas make is known when they are applied.
+        total = layout.length if layout.apply is None else None
+        return pieces if tell is None else told(pieces, (operator, partition), total, tell)
 
     def _layout(self, operator: str, partition: int) -> Layout:
         found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
@@ -142,25 +134,7 @@ class CheckpointState:
 
     def line(self, layout: Layout) -> list[Layout]:
         """The layouts an application delta stands upon, in order. Raises `CorruptionError` when one is missing."""
-        found: dict[tuple[int, str], Layout] = {}
-        own = col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
-        for table in sorted({origin.table for origin in layout.upon}):
-            wanted = [origin.checkpoint_id for origin in layout.upon if origin.table == table]
-            for reading, numbers in self.reading.of_checkpoints(table, wanted):
-                where = col("pipeline").eq(self.owner) & col("checkpoint_id").is_in(numbers) & own
-                where &= col("chunk").eq(LAYOUT_CHUNK)
-                for row in reading.rows(BY_NAME[table], where=where, columns=[*_LAYOUT_COLUMNS, "attempt_id"]):
-                    found[row["checkpoint_id"], row["attempt_id"]] = Layout.from_row(row)
-        missing = [o.checkpoint_id for o in layout.upon if (o.checkpoint_id, o.attempt_id) not in found]
-        if missing:
-            raise CorruptionError(
-                f"operator {layout.operator!r} partition {layout.partition} stands upon checkpoint {missing[0]}, "
-                "whose layout is missing",
-                expected=[origin.checkpoint_id for origin in layout.upon],
-                found=sorted(number for number, _ in found),
-                details={"operator": layout.operator, "partition": layout.partition, "checkpoint_id": missing[0]},
-            )
-        return [found[origin.checkpoint_id, origin.attempt_id] for origin in layout.upon]
+        return line(self.reading, self.owner, layout)
 
     def resting(self, layout: Layout) -> Layout:
         """A layout that knows all it needs: also what stores the layouts it stands upon. Raises like `line`."""
@@ -227,6 +201,19 @@ class CheckpointState:
             return saved, saved.layouts()
         return self, found
 
+    def with_all_chunks(self, layouts: list[Layout]) -> tuple[CheckpointState, list[Layout]]:
+        """Where it heals and rows of its blocks are lost, the state as it was saved; otherwise this one. No block is read."""
+        if not self.heal:
+            return self, layouts
+        try:
+            for layout in layouts:
+                for member in (*self.line(layout), layout):
+                    check_all_there(self.reading, self.owner, member)
+        except (CorruptionError, StorageError) as damage:
+            saved = self._as_saved(damage)
+            return saved, saved.layouts()
+        return self, layouts
+
     def _check_all_there(self, found: list[Layout]) -> None:
         checksums = {(layout.operator, layout.partition): layout.checksum for layout in found}
         if len(checksums) == len(found) and checksum_over(checksums) == self.row["state_checksum"]:
@@ -247,7 +234,7 @@ class CheckpointState:
                 origin=Origin(table=table, checkpoint_id=found["checkpoint_id"], attempt_id=attempt_id),
             )
             for table in STATE_TABLES
-            for found in child_rows(self.reading, self.row, table, where=chosen, columns=_LAYOUT_COLUMNS)
+            for found in child_rows(self.reading, self.row, table, where=chosen, columns=LAYOUT_COLUMNS)
         ]
 
     def inline(self) -> dict[str, bytes]:

@@ -46,20 +46,25 @@ class Measured:
 
     checksums: dict[tuple[str, int], str] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
+    applies: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Of application deltas: the functions that apply them. The checksums are of what was given, whatever it is."""
 
     @classmethod
     def of(cls, states: Mapping[tuple[str, int], StateSource | AppliedDelta]) -> Measured:
         """Measures states without storing them, to compare with some that are stored."""
         measured = cls()
         for (operator, partition), source in states.items():
-            cutter = BlockCutter(source.data if isinstance(source, AppliedDelta) else source)
+            data, apply = (source.data, source.apply) if isinstance(source, AppliedDelta) else (source, None)
+            cutter = BlockCutter(data)
             for _ in cutter:
                 pass
-            measured.add(operator, partition, checksum=cutter.checksum, length=cutter.length)
+            measured.add(operator, partition, checksum=cutter.checksum, length=cutter.length, apply=apply)
         return measured
 
-    def add(self, operator: str, partition: int, *, checksum: str, length: int) -> None:
+    def add(self, operator: str, partition: int, *, checksum: str, length: int, apply: str | None) -> None:
         """Takes note of a state."""
+        if apply is not None:
+            self.applies[operator, partition] = apply
         self.checksums[operator, partition] = checksum
         self.lengths[operator] = self.lengths.get(operator, 0) + length
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from laminar_delta.codec import BLOCK_BYTES
+from laminar_delta.codec.lz4block import MAX_RAW_BYTES
 from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.ids import check_ordering_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +33,21 @@ class StatePolicy:
     The benchmark `state` shows where this stops being faster."""
 
     def __post_init__(self) -> None:
-        for name in ("block_bytes", "chunk_bytes", "part_bytes", "longest_chain"):
-            value = getattr(self, name)
-            if value < 1:
+        for name in ("block_bytes", "chunk_bytes", "part_bytes", "longest_chain", "inline_bytes"):
+            value = check_ordering_number(name, getattr(self, name))
+            if value < 1 and name != "inline_bytes":
                 raise InvalidInputError(f"{name} is too small", expected="1 or more", found=value)
-        if self.inline_bytes < 0:
-            raise InvalidInputError("inline_bytes is too small", expected="0 or more", found=self.inline_bytes)
+            object.__setattr__(self, name, value)
+        for name in ("most_stale", "most_changed"):
+            part = getattr(self, name)
+            if isinstance(part, bool) or not isinstance(part, int | float) or math.isnan(part):
+                raise InvalidInputError(
+                    f"{name} is no number", expected="a part of the state's length", found=str(part)
+                )
+        if self.chunk_bytes > MAX_RAW_BYTES:
+            raise InvalidInputError(
+                "a chunk is compressed as one", expected=f"at most {MAX_RAW_BYTES}", found=self.chunk_bytes
+            )
         if self.chunk_bytes < self.block_bytes:
             raise InvalidInputError(
                 "a chunk holds whole blocks", expected=f"at least {self.block_bytes}", found=self.chunk_bytes

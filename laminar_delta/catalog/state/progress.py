@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.state.layout import Layout
+    from laminar_delta.catalog.state.given import Key
 
 _TELL_EVERY = 1 << 20
 
@@ -21,19 +21,22 @@ class StateProgress:
     done: int
     """Raw bytes so far."""
     total: int | None
-    """Raw bytes in all; None while a state is saved, whose end is not known before it comes."""
+    """Raw bytes in all; None while a state is saved, whose end is not known before it comes, and while deltas are applied."""
 
 
 TellProgress = Callable[[StateProgress], None]
 """Is told about every megabyte or so. What it raises ends the save or the load."""
 
 
-def told(pieces: Iterator[bytes | memoryview], layout: Layout, tell: TellProgress) -> Iterator[bytes | memoryview]:
-    """Pieces of a state as they come, and how far it is told as they go."""
+def told(
+    pieces: Iterator[bytes | memoryview], key: Key, total: int | None, tell: TellProgress
+) -> Iterator[bytes | memoryview]:
+    """Pieces of a state as they come, and how far it is told as they go; at the end in any case."""
     done = last = 0
     for piece in pieces:
         yield piece
         done += len(piece)
-        if done - last >= _TELL_EVERY or done == layout.length:
+        if done - last >= _TELL_EVERY and done != total:
             last = done
-            tell(StateProgress(layout.operator, layout.partition, done, layout.length))
+            tell(StateProgress(*key, done, total))
+    tell(StateProgress(*key, done, done))

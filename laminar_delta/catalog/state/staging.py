@@ -15,12 +15,14 @@ from laminar_delta.catalog.attempt import Attempt, Part
 from laminar_delta.catalog.state.appending import StateAppender
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
+from laminar_delta.catalog.state.given import Key
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
+from laminar_delta.catalog.state.upon import is_worth_a_delta, origins
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
-from laminar_delta.codec import BlockCutter, block_name, flat_view
+from laminar_delta.codec import BlockCutter
 from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from laminar_delta.codec import Block, StateSource
     from laminar_delta.engine.base import Engine
 
-Key = tuple[str, int]
-"""Operator and partition."""
 States = Mapping[Key, "StateSource | AppliedDelta"]
 Layouts = Mapping[Key, Layout]
 Frame: TypeAlias = Any
@@ -132,7 +132,7 @@ def _reached(engine: Engine, own: Sequence[Part], layouts: Layouts) -> list[Part
 def _measure(layouts: Layouts) -> Measured:
     measured = Measured()
     for (operator, partition), layout in layouts.items():
-        measured.add(operator, partition, checksum=layout.checksum, length=layout.length)
+        measured.add(operator, partition, checksum=layout.checksum, length=layout.length, apply=layout.apply)
     return measured
 
 
@@ -153,10 +153,10 @@ class Cutting:
         self._partition = partition
         self._policy = policy
         self._applied = source if isinstance(source, AppliedDelta) else None
-        self._origins = () if self._applied is None else _origins(upon, operator, partition, policy)
+        self._origins = () if self._applied is None else origins(upon, attempt, (operator, partition), policy)
         self._beneath = () if self._applied is None or upon is None else (*upon.beneath, *upon.stores)
         self._source = source.data if isinstance(source, AppliedDelta) else source
-        is_worth_it = self._applied is None and upon is not None and _worth_it(upon, self._source, policy)
+        is_worth_it = self._applied is None and upon is not None and is_worth_a_delta(upon, self._source, policy)
         self._upon = upon if is_worth_it else None
         is_delta = self._upon is not None or self._applied is not None
         self.table = OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name
@@ -233,44 +233,3 @@ class Cutting:
             raw_bytes=stored,
         )
         return (*before, own)
-
-
-def _origins(upon: Layout | None, operator: str, partition: int, policy: StatePolicy) -> tuple[Origin, ...]:
-    """What an application delta stands upon: the state before, and what that stands upon."""
-    if upon is None or upon.origin is None:
-        raise InvalidInputError(
-            f"there is no state of operator {operator!r} partition {partition} to put a delta upon",
-            expected="a checkpoint before, saved or recovered by this writer",
-            found=None,
-            next_step="Save the whole state first.",
-        )
-    if len(upon.upon) >= policy.longest_chain:
-        raise InvalidInputError(
-            f"{len(upon.upon)} deltas stand upon the last full state of operator {operator!r} partition {partition}",
-            expected=f"at most {policy.longest_chain}",
-            found=len(upon.upon),
-            next_step="Save the whole state this time.",
-        )
-    return (*upon.upon, upon.origin)
-
-
-def is_stored_upon(upon: Layout, policy: StatePolicy) -> bool:
-    """Whether a state that comes in pieces is stored as a delta upon a layout: nobody can look at it beforehand."""
-    return upon.may_grow(policy) and upon.blocks > 0
-
-
-def _worth_it(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:
-    """Whether a delta upon a layout is to be stored. Looked at beforehand where that costs no more than hashing."""
-    if not is_stored_upon(upon, policy):
-        return False
-    if not isinstance(source, (bytes, bytearray, memoryview)):
-        return True
-    view = flat_view(source)
-    known = set(upon.names_from(0, upon.blocks))
-    size = policy.block_bytes
-    changed = sum(
-        len(block)
-        for block in (view[at : at + size] for at in range(0, len(view), size))
-        if block_name(block) not in known
-    )
-    return changed <= len(view) * policy.most_changed

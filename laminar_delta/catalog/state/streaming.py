@@ -1,13 +1,13 @@
 """Reading a state: its blocks in order, every one verified, a window of them in memory at a time.
 
-A window asks each state table once for just the chunks it needs; the next one is fetched while the caller takes this one, and
-its chunks are unpacked and verified beside being read.
+A state of moderate size is one window. Of a larger one each window asks each state table once for just the chunks it needs; the
+next one is fetched while the caller takes this one, and its chunks are unpacked and verified beside being read.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from operator import or_
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 32 << 20
 """Raw bytes of state read at a time."""
+
+WHOLE_BYTES = 3 * WINDOW_BYTES
+"""Raw bytes up to which what is stored of a state is read in one go: every window opens each table again, which takes as long
+as unpacking some ten megabytes, and beforehand all tables have to be asked where each block is."""
 
 LARGE_BYTES = 64 << 10
 """Raw bytes from which a chunk is worth a thread to unpack it."""
@@ -79,7 +83,7 @@ def check_whole(layout: Layout, found: str) -> None:
 
 def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[memoryview]]:
     with Packer() as packer:
-        if layout.stored_bytes <= WINDOW_BYTES:
+        if layout.stored_bytes <= WHOLE_BYTES:
             rows = _rows(reading, pipeline, layout, None, with_data=True)
             yield _in_order(layout, 0, layout.names_from(0, layout.blocks), dict(_unpacked(packer, rows, layout)))
             return
@@ -144,6 +148,11 @@ def _whole(block: bytes) -> Span:
 
 def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes, Span]) -> list[memoryview]:
     """Blocks one after the other, neighbours as one."""
+    _check_none_missing(layout, start, names, found)
+    return runs(found[name] for name in names)
+
+
+def _check_none_missing(layout: Layout, start: int, names: list[bytes], found: Container[bytes]) -> None:
     missing = [place for place, name in enumerate(names) if name not in found]
     if missing:
         raise CorruptionError(
@@ -153,7 +162,13 @@ def _in_order(layout: Layout, start: int, names: list[bytes], found: dict[bytes,
             found=len(names) - len(missing),
             details={"operator": layout.operator, "partition": layout.partition},
         )
-    return runs(found[name] for name in names)
+
+
+def check_all_there(reading: Reading, pipeline: str, layout: Layout) -> None:
+    """Raises `CorruptionError` unless some row has each block of a state, without reading what is in them."""
+    places = _places(reading, pipeline, layout)
+    names = layout.names_from(0, layout.blocks)
+    _check_none_missing(layout, 0, names, places)
 
 
 def _places(reading: Reading, pipeline: str, layout: Layout) -> dict[bytes, Place]:
@@ -208,6 +223,7 @@ class PieceFile(io.RawIOBase):
     def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
+        self._failure: BaseException | None = None
 
     def readable(self) -> bool:
         """It can be read."""
@@ -216,7 +232,14 @@ class PieceFile(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fills some of a buffer; 0 at the end."""
         while not self._rest:
-            following = next(self._pieces, None)
+            if self._failure is not None:
+                # What failed is at its end, and whoever reads on would take that for the end of the state.
+                raise self._failure
+            try:
+                following = next(self._pieces, None)
+            except BaseException as failure:
+                self._failure = failure
+                raise
             if following is None:
                 return 0
             self._rest = memoryview(following)
@@ -224,3 +247,11 @@ class PieceFile(io.RawIOBase):
         buffer[:taken] = self._rest[:taken]
         self._rest = self._rest[taken:]
         return taken
+
+    def close(self) -> None:
+        """Lets go of what was read ahead, and of the threads that did."""
+        if not self.closed:
+            self._rest = memoryview(b"")
+            if isinstance(self._pieces, Generator):
+                self._pieces.close()
+        super().close()

@@ -7,25 +7,33 @@ partitions changes, a new partition's keys lie in the old partitions whose range
 from __future__ import annotations
 
 from laminar_delta.errors import InvalidInputError
+from laminar_delta.model.ids import check_ordering_number
 
 
 def vnode_ranges(vnode_count: int, partitions: int) -> list[range]:
     """The vnodes of each partition: contiguous, in order, differing by one at most."""
-    if partitions < 1 or vnode_count < partitions:
-        raise InvalidInputError(
-            f"{vnode_count} vnodes cannot be divided among {partitions} partitions",
-            expected="at least one vnode for each partition",
-            found=(vnode_count, partitions),
-        )
+    _check_divides(vnode_count, partitions)
     return [
         range(number * vnode_count // partitions, (number + 1) * vnode_count // partitions)
         for number in range(partitions)
     ]
 
 
+def _check_divides(vnode_count: int, partitions: int) -> None:
+    check_ordering_number("vnode_count", vnode_count)
+    check_ordering_number("partitions", partitions)
+    if partitions < 1 or vnode_count < partitions:
+        raise InvalidInputError(
+            f"{vnode_count} vnodes cannot be divided among {partitions} partitions",
+            expected="at least one vnode for each partition",
+            found=(vnode_count, partitions),
+        )
+
+
 def partition_of(vnode: int, vnode_count: int, partitions: int) -> int:
     """The partition that has a vnode."""
-    if not 0 <= vnode < vnode_count:
+    _check_divides(vnode_count, partitions)
+    if not 0 <= check_ordering_number("vnode", vnode) < vnode_count:
         raise InvalidInputError(f"there is no vnode {vnode}", expected=f"0 to {vnode_count - 1}", found=vnode)
     # The inverse of the ranges: the largest partition whose range begins at or before the vnode.
     return ((vnode + 1) * partitions - 1) // vnode_count

@@ -25,7 +25,7 @@ from laminar_delta.engine.embedded.around import Around
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_newest_entry
-from laminar_delta.engine.local.place import local_path
+from laminar_delta.engine.local.place import check_usable, local_path
 from laminar_delta.engine.request import Stamp, TableSpec, stamp
 from laminar_delta.errors import FormatError, LaminarDeltaError, StorageError
 from laminar_delta.logs import Event, log_event
@@ -62,7 +62,8 @@ class EmbeddedTables(Engine):
             storage_options: What delta-rs's object store needs (credentials, endpoint). Never logged or stored.
             lock_timeout_s: How long a local write waits for its turn.
         """
-        self._root = local_path(str(location))
+        root = local_path(str(location))
+        self._root = None if root is None else check_usable(root)
         self.location = str(self._root) if self._root else str(location).rstrip("/")
         self._storage_options = dict(storage_options or {})
         self._lock = CatalogLock(self._root, lock_timeout_s) if self._root else None

@@ -63,7 +63,14 @@ class EmbeddedUpkeep(EmbeddedReader):
             with self._maintaining(table):
                 upkeep.clean_log(handle, self._root / table if self._root is not None else None)
 
-    def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
+    def vacuum(
+        self,
+        table: str,
+        *,
+        older_than_hours: int | None = None,
+        dry_run: bool = True,
+        metadata: Metadata | None = None,
+    ) -> list[str]:
         """See `Engine.vacuum`."""
         # A look waits for nobody, and whoever may only read can have one.
         with nullcontext() if dry_run else self._turn():
@@ -75,7 +82,7 @@ class EmbeddedUpkeep(EmbeddedReader):
                     dry_run=dry_run,
                     enforce_retention_duration=False,
                     full=True,
-                    commit_properties=commit_properties(stamp((), {"operation": "vacuum"})),
+                    commit_properties=commit_properties(stamp((), {"operation": "vacuum", **(metadata or {})})),
                     post_commithook_properties=NO_HOOKS,
                 )
             unfinished = upkeep.remove_unfinished(self._root / table, dry_run=dry_run) if self._root is not None else []

@@ -16,7 +16,7 @@ from laminar_delta.engine.base import Engine, Metadata
 from laminar_delta.engine.memory.merge import merge_rows
 from laminar_delta.engine.memory.table import Change, MemoryTable, Version
 from laminar_delta.engine.predicate import Dialect, Predicate
-from laminar_delta.engine.request import Merge, Stamp, TableSpec, stamp
+from laminar_delta.engine.request import Merge, Stamp, TableSpec, parse_user_metadata, stamp
 from laminar_delta.engine.settle import Settled
 from laminar_delta.errors import InvalidInputError, NotFoundError
 
@@ -60,7 +60,12 @@ class MemoryEngine(Engine):
             created = spec.name not in self._tables
             if created:
                 table = MemoryTable(spec, schema, self._clock_ms)
-                entry = HistoryEntry(version=0, timestamp_ms=self._clock_ms(), operation="CREATE TABLE")
+                entry = HistoryEntry(
+                    version=0,
+                    timestamp_ms=self._clock_ms(),
+                    operation="CREATE TABLE",
+                    metadata=parse_user_metadata(stamp((), {"operation": "create"}).user_metadata),
+                )
                 table.versions[0] = Version(entry, frozenset(), {})
                 self._tables[spec.name] = table
         found = self._table(spec.name)
@@ -220,7 +225,14 @@ class MemoryEngine(Engine):
         for number in [n for n, v in found.versions.items() if n < covered and v.entry.timestamp_ms < horizon]:
             del found.versions[number]
 
-    def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
+    def vacuum(
+        self,
+        table: str,
+        *,
+        older_than_hours: int | None = None,
+        dry_run: bool = True,
+        metadata: Metadata | None = None,  # noqa: ARG002  # its log has no entry for it
+    ) -> list[str]:
         """See `Engine.vacuum`."""
         found = self._table(table)
         if older_than_hours is None:

@@ -33,7 +33,14 @@ class SparkUpkeep(SparkReader):
         # Spark makes no version when the one asked for is the newest.
         return self.version(table) if made is None else made
 
-    def vacuum(self, table: str, *, older_than_hours: int | None = None, dry_run: bool = True) -> list[str]:
+    def vacuum(
+        self,
+        table: str,
+        *,
+        older_than_hours: int | None = None,
+        dry_run: bool = True,
+        metadata: Metadata | None = None,
+    ) -> list[str]:
         """See `Engine.vacuum`."""
         statement = f"VACUUM {self._places.reference(table)}"
         if older_than_hours is not None:
@@ -42,7 +49,7 @@ class SparkUpkeep(SparkReader):
         with self._own.borrowed() as session, reading(table):
             named = [row[0].removeprefix(home) for row in session.sql(f"{statement} DRY RUN").collect()]
         if not dry_run:
-            self._maintain(table, statement, stamp((), {"operation": "vacuum"}))
+            self._maintain(table, statement, stamp((), {"operation": "vacuum", **(metadata or {})}))
         return named
 
     def log_checkpoint(self, table: str) -> None:

@@ -33,7 +33,7 @@ from laminar_delta.interop.sparkdir.logs import (
 )
 from laminar_delta.interop.sparkdir.needs import state_needs
 from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG as LONGEST_SOURCE_LOG
-from laminar_delta.interop.sparkdir.sourcelogs import compacted, own_numbers, read_entries
+from laminar_delta.interop.sparkdir.sourcelogs import compacted, long_entries, own_numbers, read_entries
 from laminar_delta.interop.sparkdir.states import StateListing, list_state
 from laminar_delta.model import CheckpointManifest, Finding, OperatorCheckpoint
 from laminar_delta.model.numbertext import parse_integer
@@ -55,6 +55,9 @@ under this one what is common to them."""
 SOURCES = f"{DOCUMENT}/sources"
 """The same for entries of a source's log that hold all entries before them too: below this name that of the source, and the
 number of the entry as partition."""
+
+ENTRIES = f"{DOCUMENT}/entries"
+"""The same for entries of a source's log that are too long for the document, named and numbered like those."""
 
 RESTORED = "laminar.json"
 """The file in which a directory that was made from a checkpoint says so: its first batches are in the catalog already."""
@@ -78,6 +81,7 @@ class SparkSource(Source):
         super().__init__(place)
         self._states_from = states_from
         self._numbered = numbered
+        self.assumed: frozenset[str] = frozenset()
 
     @property
     def query_id(self) -> str | None:
@@ -122,9 +126,14 @@ class SparkSource(Source):
         except LaminarDeltaError as error:
             message = self.tolerated(error).message
             return ForeignCheckpoint(candidate=candidate, findings=(fatal("log-unreadable", message),))
-        if self._states_from is not None and batch >= self._states_from:
+        listed = manifest.size_bytes
+        # What is in a catalog already keeps the state it came with: reading all of it again would tell nothing.
+        if self._states_from is not None and candidate.external_id not in self.assumed:
             try:
-                states = self._take_state(batch, parse_offsets(f"offsets/{batch}", planned))
+                states = self._take_source_logs(batch, parse_offsets(f"offsets/{batch}", planned))
+                if batch >= self._states_from:
+                    states |= self._take_state(batch)
+                    listed = 0
             except LaminarDeltaError as error:
                 findings = (warning("state-incomplete", f"without its state: {self.tolerated(error).message}"),)
         sizes: dict[str, int] = {}
@@ -136,15 +145,22 @@ class SparkSource(Source):
             manifest=replace(manifest, operator_states={**manifest.operator_states, **outside}),
             states=states,
             findings=findings,
-            passing=frozenset({LISTING, STORE, SOURCES}),
-            listed_bytes=0 if states else manifest.size_bytes,
+            passing=frozenset({LISTING, STORE, SOURCES, ENTRIES}),
+            listed_bytes=listed,
         )
 
-    def _take_state(self, batch: int, planned: PlannedBatch) -> dict[tuple[str, int], ForeignState]:
+    def _take_source_logs(self, batch: int, planned: PlannedBatch) -> dict[tuple[str, int], ForeignState]:
+        """Those of the sources' own entries that the document does not have; later batches cannot be restored without."""
         taken: dict[tuple[str, int], ForeignState] = {}
         for index, numbers in self._own_numbers(batch, planned).items():
             for number, name in compacted(self.place, index, numbers):
                 taken[f"{SOURCES}/{index}", number] = take_state(self.place, name)
+            for number, name in long_entries(self.place, index, numbers):
+                taken[f"{ENTRIES}/{index}", number] = take_state(self.place, name)
+        return taken
+
+    def _take_state(self, batch: int) -> dict[tuple[str, int], ForeignState]:
+        taken: dict[tuple[str, int], ForeignState] = {}
         if not self._state.versions:
             return taken
         # A batch reads version n of the state and writes n+1.

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from laminar_delta.codec.checksum import xxh3_hex
 from laminar_delta.errors import NotFoundError
 
 if TYPE_CHECKING:
     from laminar_delta.interop.place import Place
 
 LONGEST_SOURCE_LOG = 1 << 20
-"""Bytes of an entry that are kept with a batch."""
+"""Bytes of an entry that are kept among what is said of a batch; a longer one is kept as state."""
 
 COMPACT = ".compact"
 
@@ -47,16 +49,40 @@ def own_numbers(batch: int, offset: str, before: str | None) -> range:
     return range(last if start is None else min(start + 1, last), last + 1)
 
 
+def own_digest(entry: bytes, number: int) -> str:
+    """A digest of what a batch itself brought to an entry that holds all before it: other files make another one."""
+    lines = entry.decode("utf-8", "replace").split("\n")[1:]
+    # Looked for before it is parsed: such an entry has a line for each file the query ever read.
+    own = [line for line in lines if f'"batchId":{number}' in line and _batch_of(line) == number]
+    return xxh3_hex("\n".join(sorted(own or lines)).encode())
+
+
+def _batch_of(line: str) -> object:
+    try:
+        return json.loads(line).get("batchId")
+    except (AttributeError, ValueError):
+        return None
+
+
 def read_entries(place: Place, index: int, numbers: range) -> dict[str, str]:
-    """Entries by their path below the checkpoint directory; those that are not there are left out."""
+    """Entries by their path below the checkpoint directory, those that are there and not too long to be kept so."""
     found = {}
     for number in numbers:
         name = f"sources/{index}/{number}"
-        try:
-            found[name] = place.read(name, limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
-        except NotFoundError:
+        size = place.size(name)
+        if size is None or size > LONGEST_SOURCE_LOG:
             continue
+        with suppress(NotFoundError):  # Spark removes entries that it has put together
+            found[name] = place.read(name, limit=LONGEST_SOURCE_LOG).decode("utf-8", "replace")
     return found
+
+
+def long_entries(place: Place, index: int, numbers: range) -> Iterator[tuple[int, str]]:
+    """Numbers and paths of those that are too long for that: of a batch over thousands of files."""
+    for number in numbers:
+        name = f"sources/{index}/{number}"
+        if (place.size(name) or 0) > LONGEST_SOURCE_LOG:
+            yield number, name
 
 
 def compacted(place: Place, index: int, numbers: range) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ DEEPEST = 6
 """Directories below `state`: operator, partition, store, and what RocksDB puts below."""
 
 # `5.delta`, `5.snapshot`, `5.zip`, `5.changelog`, and with a unique id of newer releases `5_<id>.zip`.
-_OF_VERSION = re.compile(r"([0-9]{1,19})(?:_[^.]*)*\.(delta|snapshot|zip|changelog)", re.ASCII)
+_OF_VERSION = re.compile(r"([0-9]{1,19})(?:_[^.]*)?\.(delta|snapshot|zip|changelog)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,9 +97,10 @@ class Deciding(Machine):
             model.pinned.discard(number)
         else:
             told = self.told(lambda: pipeline.restore(number))[0]
-            assert told == ("NotFoundError" if found.row_gone else "ok")
-            if told == "ok":
-                model.retired.discard(number)
+            if found.row_gone:
+                assert told == "NotFoundError"
+            else:
+                assert told == {"ok": "ok", "conflict": "ConflictError"}[model.restore(number)]
 
     # -- recovering ---------------------------------------------------------------------------------------------------
 
@@ -108,15 +109,18 @@ class Deciding(Machine):
         self.agrees(name, report, accept=accept)
 
     @precondition(lambda self: any(self.writers.values()))
-    @rule(data=st.data(), accept=st.sampled_from([False, False, True]))
-    def resume(self, data: st.DataObject, accept: bool) -> None:
+    @rule(data=st.data(), accept=st.sampled_from([False, False, True]), start_over=st.booleans())
+    def resume(self, data: st.DataObject, accept: bool, start_over: bool) -> None:
         name, held = self.draw_writer(data)
-        told, report = self.told(lambda: held.real.recover(failed_sinks=failed_sinks(accept)))
+        told, report = self.told(lambda: held.real.recover(failed_sinks=failed_sinks(accept), start_over=start_over))
         if not self.models[name].holds(held.model):
             assert told == "FencedError"
             return
-        assert told == "ok"
         self.models[name].settle(held.model)
+        if not start_over and not self.models[name].may_begin(accept_failed=accept):
+            assert told == "CorruptionError"
+            return
+        assert told == "ok"
         self.agrees(name, report, accept=accept)
         self.models[name].recover(accept_failed=accept)
 

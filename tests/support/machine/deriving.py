@@ -22,7 +22,7 @@ class Deriving(Machine):
             if how != "undo":
                 self.derive_one(data, how, accept)
             elif any(self.writers.values()):
-                self.undo(*self.draw_writer(data))
+                self.undo(*self.draw_writer(data), accept)
 
     def derive_one(self, data: st.DataObject, how: str, accept: bool) -> None:
         origin, found = self.draw_checkpoint(data)
@@ -56,8 +56,9 @@ class Deriving(Machine):
         assert told == TOLD[expected]
         assert held.real.next_id == held.model.next_id
 
-    def undo(self, name: str, held: Held) -> None:
+    def undo(self, name: str, held: Held, accept: bool) -> None:
         own = held.model.next_id
-        told = self.told(lambda: held.real.undo(reason="mistake"))[0]
-        assert told == TOLD[self.models[name].undo(held.model, self.stored(name, own))]
+        told = self.told(lambda: held.real.undo(reason="mistake", accept_undelivered=accept))[0]
+        expected = self.models[name].undo(held.model, self.stored(name, own), accept_undelivered=accept)
+        assert told == TOLD[expected]
         assert held.real.next_id == held.model.next_id

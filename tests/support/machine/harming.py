@@ -52,8 +52,8 @@ class Harming(Machine):
         name, found = self.draw_checkpoint(data)
         where: Predicate = col("pipeline").eq(name)
         if table is SINK_STATUSES:
-            # Nobody misses a word that was not said: the sink is as it was saved, and gets its data again.
             where &= col("checkpoint_id").eq(found.number)
+            found.taken += found.changes
             found.changes.clear()
         elif table is WRITERS:
             # Who was the writer is forgotten, and that there was one is not.
@@ -72,13 +72,20 @@ class Harming(Machine):
             return
         file: DataFile = data.draw(st.sampled_from(files))
         victims = {number for number in self.models[name].checkpoints if self.touched(file, name, number)}
+        # Whether what was only staged has a row cannot be told either, while there is no reading all of them.
+        victims |= {staged.number for staged in self.models[name].staged} if victims else set()
         with file.rotten(place) if file.can_rot and place < 1 else file.missing():
             if not resume or not self.writers[name] or not self.models[name].holds(self.writers[name][-1].model):
                 self.agrees(name, self.pipeline(name).recover(dry_run=True), victims=victims)
                 return
             held = self.writers[name][-1]
-            report = held.real.recover()
+            told, report = self.told(held.real.recover)
             self.models[name].settle(held.model)
+            if told == "CorruptionError":
+                # Nothing to go on from, because of the file or anyway: then nothing is given up either.
+                assert victims or not self.models[name].may_begin()
+                return
+            assert told == "ok"
             self.agrees(name, report, victims=victims)
             self.models[name].abandoned.update(skipped.checkpoint_id for skipped in report.skipped)
 

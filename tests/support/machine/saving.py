@@ -63,7 +63,7 @@ class Saving(Machine):
 
     def let_go(self, name: str, held: Held) -> None:
         held.real.close()
-        self.models[name].released |= self.models[name].holds(held.model)
+        self.models[name].let_go(held.model)
         self.writers[name].remove(held)
 
     # -- saving -------------------------------------------------------------------------------------------------------

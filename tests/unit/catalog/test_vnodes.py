@@ -1,5 +1,7 @@
 """Rescaling: every vnode has one owner before and one after, and is read exactly once."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,3 +31,15 @@ def test_a_vnode_that_is_none_is_refused() -> None:
     for vnode in (-1, 8):
         with pytest.raises(InvalidInputError):
             partition_of(vnode, 8, 2)
+
+
+@pytest.mark.parametrize("given", [(1, 4, 0), (1, 4, 9), (1, 4, 2.0), ("1", 4, 2), (True, 4, 2)])
+def test_what_cannot_be_divided_has_no_partition(given: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        partition_of(*given)
+
+
+@pytest.mark.parametrize("given", [(256, 2.0, 3), (256, 2, "3"), (None, 2, 3), (0, 0, 0)])
+def test_what_is_no_count_is_not_rescaled(given: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        rescale(*given)

@@ -1,0 +1,122 @@
+"""Which checkpoints their sinks have: from what was told of them, and from what somebody took out of the table since.
+
+A word that is missing leaves a sink Pending, and recovery then goes back behind what was delivered. So before a checkpoint is
+called undelivered, its changes are looked for in the versions before the commits that may have taken them away: there they are
+for the healing window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.losses import taken_rows
+from laminar_delta.catalog.statuses import combined_statuses, intact_changes
+from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES
+from laminar_delta.engine.predicate import col
+from laminar_delta.model.report import HealedRows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.standing import Standing
+    from laminar_delta.engine.predicate import Predicate
+    from laminar_delta.model.status import SinkCommitStatus
+
+_GROWTH = 16
+"""By how much more is read each time that what was read does not do."""
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """What was told of the sinks of a pipeline's checkpoints, read as it is asked for, and once.
+
+    The newest checkpoint is delivered as a rule: then only its own changes are read. Whoever goes on to others gets more of
+    them with each look, so that a long row of undelivered checkpoints is not a scan each.
+    """
+
+    reading: Reading
+    pipeline: str
+    unread: list[str] = field(default_factory=list)
+    """Where changes may have been taken out and nobody can look any more, in words."""
+    _changes: dict[object, list[Row]] = field(default_factory=dict)
+    _ranges: list[tuple[int, int]] = field(default_factory=list)
+    _reach: int = 0
+    _taken: dict[object, list[tuple[int, Row]]] | None = None
+
+    def statuses(self, row: Row) -> dict[str, SinkCommitStatus]:
+        """The status of each exactly-once sink of a checkpoint."""
+        return combined_statuses(row, [*self._told(row), *(change for _, change in self._missing(row))])
+
+    def is_delivered(self, row: Row) -> bool:
+        """Whether all sinks are known to have a checkpoint."""
+        return all_committed(self.statuses(row))
+
+    def healed(self, row: Row) -> list[HealedRows]:
+        """Where changes of a checkpoint were found that are not in the table any more; nothing where all are."""
+        missing = self._missing(row)
+        return [
+            HealedRows(
+                checkpoint_id=row["checkpoint_id"],
+                table=SINK_STATUSES.name,
+                version=version,
+                reason=f"{sum(found == version for found, _ in missing)} status changes were taken out",
+            )
+            for version in sorted({version for version, _ in missing}, reverse=True)
+        ]
+
+    def _missing(self, row: Row) -> list[tuple[int, Row]]:
+        """The changes that only an earlier version has; not looked for where a checkpoint is delivered without them."""
+        told = self._told(row)
+        if all_committed(combined_statuses(row, told)):
+            return []
+        known = {change["digest"] for change in told}
+        missing: list[tuple[int, Row]] = []
+        for version, change in self._taken_out().get(row["attempt_id"], ()):
+            if change["digest"] not in known:
+                known.add(change["digest"])
+                missing.append((version, change))
+        return missing
+
+    def _told(self, row: Row) -> list[Row]:
+        number = row["checkpoint_id"]
+        if row["sinks"] and not any(low <= number <= high for low, high in self._ranges):
+            low, high = number - self._reach, number + self._reach
+            self._reach = max(1, self._reach * _GROWTH)
+            near = col("checkpoint_id").ge(max(0, low)) & col("checkpoint_id").le(min(high, 2**63 - 1))
+            for change in intact_changes(self.reading, self._own & near):
+                if not any(before <= change["checkpoint_id"] <= after for before, after in self._ranges):
+                    self._changes.setdefault(change["attempt_id"], []).append(change)
+            self._ranges.append((low, high))
+        return self._changes.get(row["attempt_id"], [])
+
+    def _taken_out(self) -> Mapping[object, list[tuple[int, Row]]]:
+        if self._taken is None:
+            self._taken = {}
+            entries = self.reading.history(SINK_STATUSES).entries
+            found = taken_rows(self.reading, SINK_STATUSES, entries, lambda before: intact_changes(before, self._own))
+            self.unread.extend(found.unread)
+            for version, change in found.rows:
+                self._taken.setdefault(change["attempt_id"], []).append((version, change))
+        return self._taken
+
+    @property
+    def _own(self) -> Predicate:
+        return col("pipeline").eq(self.pipeline)
+
+
+def all_committed(statuses: Mapping[str, SinkCommitStatus]) -> bool:
+    """Whether no sink needs anything any more."""
+    return all(status.is_committed for status in statuses.values())
+
+
+def newest_delivered(reading: Reading, pipeline: str, seen: Standing) -> int | None:
+    """The newest checkpoint that all its sinks have: where recovery goes back to if nothing is damaged."""
+    columns = ["pipeline", "checkpoint_id", "attempt_id", "sinks"]
+    rows = reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=columns)
+    deliveries = Deliveries(reading, pipeline)
+    for row in sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True):
+        if row["checkpoint_id"] not in seen.retired | seen.abandoned and deliveries.is_delivered(row):
+            return int(row["checkpoint_id"])
+    return None

@@ -1,0 +1,68 @@
+"""What a state is stored upon: whether a delta is worth it, and upon what an application's own delta stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laminar_delta.codec import block_name, flat_view
+from laminar_delta.errors import ConflictError, InvalidInputError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.attempt import Attempt
+    from laminar_delta.catalog.state.given import Key
+    from laminar_delta.catalog.state.layout import Layout, Origin
+    from laminar_delta.catalog.state.policy import StatePolicy
+    from laminar_delta.codec import StateSource
+
+
+def origins(upon: Layout | None, attempt: Attempt, key: Key, policy: StatePolicy) -> tuple[Origin, ...]:
+    """What an application delta stands upon: the state before, and what that stands upon."""
+    operator, partition = key
+    if upon is None or upon.origin is None:
+        raise InvalidInputError(
+            f"there is no state of operator {operator!r} partition {partition} to put a delta upon",
+            expected="a checkpoint before, saved or recovered by this writer",
+            found=None,
+            next_step="Save the whole state first.",
+        )
+    if upon.origin.checkpoint_id >= attempt.checkpoint_id:
+        raise ConflictError(
+            f"checkpoint {upon.origin.checkpoint_id} was committed first: no delta of checkpoint {attempt.checkpoint_id} "
+            f"can be put upon its state of operator {operator!r} partition {partition}",
+            expected=f"a checkpoint below {attempt.checkpoint_id}",
+            found=upon.origin.checkpoint_id,
+            next_step="Save the whole state, under the next id.",
+        )
+    if len(upon.upon) >= policy.longest_chain:
+        raise InvalidInputError(
+            f"{len(upon.upon)} deltas stand upon the last full state of operator {operator!r} partition {partition}",
+            expected=f"at most {policy.longest_chain}",
+            found=len(upon.upon),
+            next_step="Save the whole state this time.",
+        )
+    return (*upon.upon, upon.origin)
+
+
+def is_stored_upon(upon: Layout, policy: StatePolicy) -> bool:
+    """Whether a state that comes in pieces is stored as a delta upon a layout: nobody can look at it beforehand."""
+    return upon.may_grow(policy) and upon.blocks > 0
+
+
+def is_worth_a_delta(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:
+    """Whether a delta upon a layout is to be stored. Looked at beforehand where that costs no more than hashing."""
+    if not is_stored_upon(upon, policy):
+        return False
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        return True
+    view = flat_view(source)
+    known = set(upon.names_from(0, upon.blocks))
+    size = policy.block_bytes
+    changed = sum(
+        len(block)
+        for block in (view[at : at + size] for at in range(0, len(view), size))
+        if block_name(block) not in known
+    )
+    # The second also for a state that shrank: what the one before stored would be more than all of it.
+    return changed <= len(view) * policy.most_changed and upon.stored_bytes + changed <= len(view) * (
+        1 + policy.most_stale
+    )

@@ -1,0 +1,100 @@
+"""Ids of checkpoints: given out once, and what a save looks at to be sure of it."""
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.bulk import BulkSave, save_all
+from laminar_delta.catalog.tables import MANIFESTS, RETENTION
+from laminar_delta.catalog.writer import Writer
+from laminar_delta.errors import CommitUnknownError, ConflictError, StorageError
+from tests.support.counting import rows_read
+from tests.support.faults import failing_appends, unheard_appends
+
+
+def _manifest(number: int, epoch: int | None = None) -> ld.CheckpointManifest:
+    return ld.CheckpointManifest(version=1, checkpoint_id=number, epoch=epoch or number, timestamp_ms=1)
+
+
+def test_a_save_below_the_highest_id_looks_at_nothing_when_only_this_writer_gave_it_out(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    save_all(writer, [BulkSave(manifest=_manifest(number)) for number in range(1, 20)])
+    earlier, later = writer.checkpoint(), writer.checkpoint()
+    later.commit()
+    with rows_read(catalog.engine, MANIFESTS.name) as found:
+        earlier.commit()
+    assert found == []
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [*range(1, 22)]
+
+
+def test_an_id_given_out_is_looked_for_once_it_may_be_committed(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    earlier, later = writer.checkpoint(), writer.checkpoint()
+    later.commit()
+    with unheard_appends(catalog.engine, MANIFESTS.name), pytest.raises(CommitUnknownError):
+        earlier.commit()
+    with pytest.raises(ConflictError, match="is committed with another epoch"):
+        writer.save(_manifest(earlier.id, epoch=77))
+    assert writer.save(earlier.manifest()).replayed
+    # Also one of many that were committed at once.
+    save_all(writer, [BulkSave(manifest=_manifest(number)) for number in range(10, 13)])
+    with pytest.raises(ConflictError, match="is committed with another epoch"):
+        writer.save(_manifest(11, epoch=77))
+    assert writer.save(_manifest(11)).replayed
+    assert len(catalog.pipeline("orders").list()) == 5
+
+
+def _failed(writer: Writer) -> int:
+    """An attempt that fails before anything is staged; its id."""
+    cp = writer.checkpoint()
+    cp.roll_back()
+    return cp.id
+
+
+def test_an_id_that_was_given_out_is_not_given_out_again_by_the_next_writer(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer:
+        writer.checkpoint().commit()
+        assert [_failed(writer), _failed(writer)] == [2, 3]
+    with catalog.writer("orders") as writer:
+        assert writer.next_id == 4
+        cp = writer.checkpoint()
+        with failing_appends(catalog.engine, MANIFESTS.name), pytest.raises(StorageError):
+            cp.commit()
+    # Nor when nothing is given out in between, and whatever was staged is gone.
+    catalog.writer("orders").close()
+    catalog.pipeline("orders").remove_orphans()
+    with catalog.writer("orders") as writer:
+        assert writer.next_id == 5
+        writer.checkpoint().commit()
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 5]
+    # An id that is burned is no checkpoint that was lost.
+    assert catalog.pipeline("orders").standing().decided == frozenset()
+    assert catalog.pipeline("orders").recover(dry_run=True).examined == 2
+
+
+def test_what_a_killed_writer_staged_is_burned_by_the_next_before_it_is_removed(catalog: ld.Catalog) -> None:
+    killed = catalog.writer("orders")
+    killed.stage(killed.committer.begin(7), _manifest(7), {("window", 0): b"x" * 100_000})
+    catalog.writer("orders").close()
+    assert catalog.pipeline("orders").remove_orphans()
+    assert catalog.writer("orders").next_id == 8
+
+
+def test_a_writer_whose_ids_all_became_checkpoints_decides_nothing(catalog: ld.Catalog) -> None:
+    before = catalog.engine.version(RETENTION.name)
+    with catalog.writer("orders") as writer:
+        earlier, later = writer.checkpoint(), writer.checkpoint()
+        later.commit()
+        earlier.commit()
+        save_all(writer, [BulkSave(manifest=_manifest(number)) for number in range(10, 13)])
+    assert catalog.engine.version(RETENTION.name) == before
+
+
+def test_a_writer_that_was_taken_over_lets_go_all_the_same(catalog: ld.Catalog) -> None:
+    old = catalog.writer("orders")
+    _failed(old)
+    new = catalog.writer("orders")
+    new.checkpoint().commit()
+    old.close()
+    new.checkpoint().commit()
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 2]
+    assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 2

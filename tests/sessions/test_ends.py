@@ -1,0 +1,108 @@
+"""How sessions end: what is visible is never told as rolled back, and nothing is committed after the store was closed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.sessions import SessionState
+from laminar_delta.errors import ConflictError, SessionStateError
+from tests.sessions.support import StoreOpener, at
+
+
+@contextmanager
+def _interrupted(store: ld.SourceCheckpointStore) -> Iterator[None]:
+    """Within: a merge is made, and Ctrl-C comes before its answer."""
+    engine = store.session()._engine
+    real = engine.merge
+
+    def merge(*given: Any, **named: Any) -> object:
+        real(*given, **named)
+        raise KeyboardInterrupt
+
+    with patch.object(engine, "merge", merge):
+        yield
+
+
+@pytest.mark.parametrize("in_block", [True, False])
+def test_an_interrupted_commit_is_in_doubt_and_not_rolled_back(store: ld.SourceCheckpointStore, in_block: bool) -> None:
+    store.take_generation()
+    with _interrupted(store), pytest.raises(KeyboardInterrupt):
+        if in_block:
+            with store.session() as s:
+                s.stage("kafka", 1, b"1")
+        else:
+            s = store.session()
+            s.stage("kafka", 1, b"1")
+            s.commit()
+    assert store.read_all_checkpoints() == {"kafka": at(1, b"1")}
+    with pytest.raises(SessionStateError, match="is in doubt: what may be committed cannot be undone"):
+        s.rollback()
+    assert s.retry().replayed
+    assert s.state is SessionState.COMMITTED
+
+
+def test_closing_a_store_rolls_back_what_was_not_committed(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    opened = store.session()
+    opened.stage("kafka", 1)
+    store.close()
+    assert opened.state is SessionState.ROLLED_BACK
+    with pytest.raises(SessionStateError, match="rolled back"):
+        opened.commit()
+    assert open_store().read_all_checkpoints() == {}
+
+
+def test_closing_a_store_ends_a_session_that_lost(store: ld.SourceCheckpointStore, open_store: StoreOpener) -> None:
+    other = open_store(generation=store.take_generation())
+    lost, won = store.session(), other.session()
+    lost.stage("kafka", 1)
+    won.stage("files", 1)
+    won.commit()
+    with pytest.raises(ConflictError):
+        lost.commit()
+    store.close()
+    with pytest.raises(SessionStateError, match="rolled back"):
+        lost.retry()
+    assert other.read_all_checkpoints() == {"files": at(1)}
+
+
+def test_a_loser_with_result_rows_tries_again_over_a_higher_one(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    """As the shipped SQL does it: of rows the highest counts."""
+    other = open_store(generation=store.take_generation())
+    lost, won = store.session(), other.session()
+    lost.stage_table([{"kind": "result", "source": "q", "sequence": 5}, {"source": "kafka", "sequence": 1}])
+    won.write_result_sequence("q", 9)
+    won.commit()
+    with pytest.raises(ConflictError):
+        lost.commit()
+    lost.retry()
+    assert (store.read_result_sequence("q"), store.read_all_checkpoints()) == (9, {"kafka": at(1)})
+    # What was written as a number of one's own still only rises.
+    lost, won = store.session(), other.session()
+    lost.stage_table([{"kind": "result", "source": "q", "sequence": 5}])
+    lost.write_result_sequence("q", 10)
+    won.write_result_sequence("q", 11)
+    won.commit()
+    with pytest.raises(ConflictError, match="came first"):
+        lost.commit()
+    with pytest.raises(ConflictError, match="would go back"):
+        lost.retry()
+
+
+def test_the_history_of_a_catalog_as_it_was_ends_there(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    first = store.stage_checkpoint("kafka", 1).version
+    assert first is not None
+    second = store.stage_checkpoint("kafka", 2).version
+    then = ld.SourceCheckpointStore(catalog.as_of(versions={"source_checkpoints": first}), pipeline)
+    assert [record.version for record in then.history()] == [first]
+    assert [record.version for record in then.history(limit=1)] == [first]
+    assert [record.version for record in store.history()][:2] == [second, first]

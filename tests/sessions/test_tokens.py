@@ -1,0 +1,87 @@
+"""A session that several have the token of: whoever is told that it was committed has what it staged in it."""
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.buffer import Buffer
+from laminar_delta.catalog.session_steps import check_same_steps
+from laminar_delta.catalog.sessions import SessionState
+from laminar_delta.errors import CommitUnknownError, ConflictError
+from tests.sessions.support import StoreOpener, at
+
+
+def test_another_holders_steps_are_not_told_as_ones_own(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    mine = store.session()
+    mine.stage("mine", 1, b"m")
+    theirs = open_store(generation=mine.token.generation).session(mine.token)
+    theirs.stage("theirs", 1, b"t")
+    theirs.commit()
+    for call in (mine.commit, mine.retry):
+        with pytest.raises(ConflictError, match="committed with other steps"):
+            call()
+    assert mine.state is SessionState.LOST
+    assert store.read_all_checkpoints() == {"theirs": at(1, b"t")}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"source": "late", "sequence": 5}],
+        [{"source": "kafka", "sequence": 2, "position": b"x"}],
+        [{"source": "kafka", "sequence": 1, "position": b"y"}],
+        [{"source": "kafka", "sequence": 1, "position": b"x"}, {"source": "late", "sequence": 5}],
+        [{"source": "kafka", "sequence": 1, "position": b"x"}, {"kind": "config", "config_hash": 6}],
+        [{"kind": "clear"}],
+    ],
+)
+def test_a_committed_session_takes_no_other_steps(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, steps: list[dict[str, object]]
+) -> None:
+    begun = store.session()
+    begun.stage("kafka", 1, b"x")
+    begun.write_config_hash(5)
+    begun.commit()
+    late = open_store(generation=begun.token.generation).session(begun.token)
+    late.stage_table(steps)
+    with pytest.raises(ConflictError, match="committed with other steps"):
+        late.commit()
+    assert store.read_all_checkpoints() == {"kafka": at(1, b"x")}
+    assert store.read_config_hash() == 5
+
+
+def test_the_same_steps_are_recognised_however_much_was_committed_since(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    begun = store.session()
+    steps = [{"source": "kafka", "sequence": 1, "position": b"x"}, {"kind": "result", "source": "q", "sequence": 4}]
+    begun.stage_table(steps)
+    begun.commit()
+    store.stage_checkpoint("kafka", 2, b"y")
+    store.write_result_sequence("q", 9)
+    again = open_store(generation=begun.token.generation).session(begun.token)
+    again.stage_table(steps)
+    assert again.commit().replayed
+    assert store.read_all_checkpoints() == {"kafka": at(2, b"y")}
+
+
+def test_where_nobody_can_tell_any_more_it_is_said(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = store.session()
+    staged = Buffer()
+    for stage in (begun.stage, staged.stage):
+        stage("kafka", 1, b"x")
+        stage("files", 1, None)
+    begun.commit()
+    store.stage_checkpoint("kafka", 2, b"y")
+    # The log is cleaned up to here: only the rows are left.
+    monkeypatch.setattr(type(catalog.engine), "history", lambda *_, **__: [])
+    with pytest.raises(CommitUnknownError, match="tell any more"):
+        check_same_steps(catalog.engine, pipeline, begun.id, staged, version=None, sent=False)
+    # One whose try was under way has it from the row that is left.
+    check_same_steps(catalog.engine, pipeline, begun.id, staged, version=None, sent=True)
+    staged.stage("files", 2, None)
+    with pytest.raises(ConflictError, match="committed with other steps"):
+        check_same_steps(catalog.engine, pipeline, begun.id, staged, version=None, sent=True)

@@ -1,0 +1,229 @@
+"""What `foreach_batch` makes of batches, without a JVM: what it tells of sinks, of resets, of plans, of who may call it."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+import laminar_delta as ld
+from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
+from laminar_delta.streaming import (
+    Batch,
+    Delivery,
+    DeltaSink,
+    Line,
+    Written,
+    check_resume,
+    schema_hash,
+    starting_options,
+)
+from tests.support.stream_plans import Frame, KeptSink, Planned, TableSink
+
+WRITTEN, FOUND, NOTHING, FAILED = Written.WRITTEN, Written.FOUND, Written.NOTHING, Written.FAILED
+
+
+@pytest.fixture
+def catalog() -> ld.Catalog:
+    return ld.open_catalog("memory", engine="memory")
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Planned:
+    return Planned(tmp_path / "query")
+
+
+def to_out(frame: Any, batch: Batch) -> Any:
+    return {"out": frame}
+
+
+def to_all(frame: Any, batch: Batch) -> Any:
+    return {"out": frame, "files": frame}
+
+
+def total(frame: Any, batch: Batch) -> None:
+    before = 0 if batch.state is None else int(batch.state.read("total"))
+    batch.checkpoint.state("total", str(before + sum(frame.numbers)).encode())
+
+
+def test_a_sink_that_is_given_nothing_is_not_told_to_have_it(catalog: ld.Catalog, query: Planned) -> None:
+    table, files = TableSink("out"), KeptSink("files")
+    fresh = query.run(catalog, 0, Frame(1), to_out, [table, files])
+    assert (fresh.delivery, fresh.sinks) == (Delivery.FRESH, {"out": WRITTEN, "files": NOTHING})
+    # The table has the next batch from a run that did not come to save it: nothing is left to be run for Spark.
+    query.plan(1)
+    table.batches[f"laminar:orders:{query.query_id}:0", 1] = (2,)
+    frame = Frame(2)
+    found = query.run(catalog, 1, frame, to_out, [table, files])
+    assert (found.delivery, found.sinks) == (Delivery.REPLAYED_WRITTEN, {"out": FOUND, "files": NOTHING})
+    assert (frame.ran, files.shown) == (1, [])
+    assert query.run(catalog, 2, (given := Frame(3)), to_all, [table, files]).sinks == {
+        "out": WRITTEN,
+        "files": WRITTEN,
+    }
+    assert (given.ran, files.shown) == (0, [(3,)])
+
+
+def test_of_a_batch_that_was_delivered_sinks_have_what_is_recorded(catalog: ld.Catalog, query: Planned) -> None:
+    """Between the runs a sink is added, and it did not get the batch; another one had been given nothing of it."""
+    sinks = [TableSink("out"), KeptSink("files")]
+    query.run(catalog, 0, Frame(1), to_out, sinks)
+    again = query.run(catalog, 0, Frame(1), to_out, [*sinks, TableSink("added")])
+    assert again.delivery is Delivery.REPLAYED_DELIVERED
+    assert again.sinks == {"out": FOUND, "added": NOTHING, "files": NOTHING}
+
+
+def test_a_sink_that_failed_is_told_as_failed_when_that_is_accepted(catalog: ld.Catalog, query: Planned) -> None:
+    table = TableSink("out")
+    table.failing = RuntimeError("bad row")
+    with pytest.raises(StorageError, match="was not delivered"):
+        query.run(catalog, 0, Frame(1), to_out, [table])
+    again = query.run(catalog, 0, Frame(1), to_out, [table], failed_sinks=FailedSinks.ACCEPT)
+    assert (again.delivery, again.sinks) == (Delivery.REPLAYED_DELIVERED, {"out": FAILED})
+
+
+def test_a_reset_query_says_what_becomes_of_the_state(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """With its directory deleted it reads the same records again: going on with the state would count them twice."""
+    Planned(tmp_path / "first").run(catalog, 0, Frame(10), total)
+    reset = Planned(tmp_path / "second")
+    with pytest.raises(ConflictError, match=r"begins anew at batch 0.*\"fresh\".*\"continue\"") as caught:
+        reset.run(catalog, 0, Frame(10), total)
+    assert caught.value.details["operators"] == ("total",)
+
+    def looking(frame: Any, batch: Batch) -> None:
+        assert (batch.previous, batch.state) == (None, None)
+        total(frame, batch)
+
+    reset.plan(0)
+    deliver = reset.deliver(catalog, looking, after_reset="fresh")
+    deliver(Frame(10), 0)  # type: ignore[arg-type]
+    assert deliver.last is not None
+    assert catalog.pipeline("orders").state(deliver.last.checkpoint_id).read("total") == b"10"
+    # From then on the state is that of the batch before, in this run and the next.
+    again = reset.run(catalog, 1, Frame(5), total, after_reset="fresh")
+    assert catalog.pipeline("orders").state(again.checkpoint_id).read("total") == b"15"
+    begun = Planned(tmp_path / "third").run(catalog, 0, Frame(1), total, after_reset="continue")
+    assert catalog.pipeline("orders").state(begun.checkpoint_id).read("total") == b"16"
+    with pytest.raises(InvalidInputError, match="there is no 'begin'"):
+        reset.deliver(catalog, total, after_reset="begin")
+
+
+def test_a_reset_without_state_asks_nothing(catalog: ld.Catalog, tmp_path: Path) -> None:
+    Planned(tmp_path / "first").run(catalog, 0, Frame(1), to_out, [TableSink("out")])
+    again = Planned(tmp_path / "second").run(catalog, 0, Frame(1), to_out, [TableSink("out")])
+    assert (again.delivery, again.sinks) == (Delivery.FRESH, {"out": WRITTEN})
+
+
+@pytest.mark.parametrize("batch", [0, 9], ids=["in an entry", "in an entry with all before"])
+def test_a_batch_planned_anew_is_refused_whatever_its_entry_is_like(
+    catalog: ld.Catalog, query: Planned, batch: int
+) -> None:
+    for number in range(batch + 1):
+        query.run(catalog, number, Frame(number), to_out, [TableSink("out")])
+    same = query.run(catalog, batch, Frame(batch), to_out, [TableSink("out")])
+    assert same.delivery is Delivery.REPLAYED_DELIVERED
+    query.plan(batch, "file:///in/other.json")
+    deliver = query.deliver(catalog, to_out, [TableSink("out")])
+    with pytest.raises(ConflictError, match=f"batch {batch} of query .* was planned anew"):
+        deliver(Frame(7), batch)  # type: ignore[arg-type]
+
+
+def test_while_a_batch_is_at_work_no_other_query_gets_in(catalog: ld.Catalog, query: Planned) -> None:
+    """The sink would take the second query's frame for the first one's, and the second would be recorded without."""
+    at_work, go_on = threading.Event(), threading.Event()
+    told: list[Exception] = []
+
+    def slow(frame: Any, batch: Batch) -> Any:
+        at_work.set()
+        assert go_on.wait(60)
+        return {"out": frame}
+
+    query.plan(0)
+    table = TableSink("out")
+    deliver = query.deliver(catalog, slow, [table])
+    first = threading.Thread(target=deliver, args=(Frame(1), 0))
+    first.start()
+    assert at_work.wait(60)
+    try:
+        deliver(Frame(2), 0)  # type: ignore[arg-type]
+    except SessionStateError as error:
+        told.append(error)
+    finally:
+        go_on.set()
+        first.join()
+    assert "is that of query" in str(told[0])
+    assert list(table.batches.values()) == [(1,)]
+    deliver(Frame(1), 0)  # type: ignore[arg-type]  # what ended lets the next one in
+    assert deliver.last is not None
+    assert deliver.last.delivery is Delivery.REPLAYED_DELIVERED
+
+
+def test_of_two_drivers_the_first_is_told_that_it_is_fenced_off(catalog: ld.Catalog, query: Planned) -> None:
+    table = TableSink("out")
+    first, second = (query.deliver(catalog, to_out, [table]) for _ in range(2))
+    query.plan(0)
+    first(Frame(1), 0)  # type: ignore[arg-type]
+    query.plan(1)
+    second(Frame(2), 1)  # type: ignore[arg-type]
+    with pytest.raises(FencedError):
+        first(Frame(2), 1)  # type: ignore[arg-type]
+    assert sorted(table.batches.values()) == [(1,), (2,)]
+
+
+def test_a_checkpoint_tells_what_the_query_was(catalog: ld.Catalog, query: Planned) -> None:
+    frame = Frame(1, schema="id long, amount long")
+    query.run(catalog, 0, frame, total)
+    assert check_resume(catalog, "orders", query_hash=schema_hash(frame)).ok
+    look = check_resume(catalog, "orders", query_hash=schema_hash(Frame(1)))
+    assert [finding.code for finding in look.findings if finding.severity.value == "fatal"] == ["query-changed"]
+    # A query whose schema has grown goes on all the same.
+    query.run(catalog, 1, Frame(2), total)
+    assert check_resume(catalog, "orders", query_hash=schema_hash(Frame(1))).ok
+
+    def knows_better(frame: Any, batch: Batch) -> None:
+        batch.checkpoint.describe(pipeline_hash=7)
+
+    query.run(catalog, 2, Frame(3), knows_better)
+    assert check_resume(catalog, "orders", query_hash=7).ok
+
+
+def test_a_query_begun_by_options_goes_on_behind_what_was_delivered(catalog: ld.Catalog, query: Planned) -> None:
+    """The checkpoint that a run saved and did not deliver is not begun behind: no option leaves its records out."""
+    table = TableSink("out")
+    query.run(catalog, 0, Frame(1), to_out, [table])
+    table.failing = RuntimeError("no such luck")
+    with pytest.raises(StorageError):
+        query.run(catalog, 1, Frame(2), to_out, [table])
+    with pytest.raises(ConflictError, match="checkpoint 2 of pipeline 'orders' is not one to go on from"):
+        starting_options(catalog, "orders", "source-0", 2)
+    assert check_resume(catalog, "orders").checkpoint_id == 1
+
+
+class Refusing(TableSink):
+    """A table whose old line cannot be closed, for a reason that is Spark's."""
+
+    def close_line(self, line: Line) -> None:
+        raise PySparkException("no such luck")
+
+
+def test_a_start_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, tmp_path: Path) -> None:
+    Planned(tmp_path / "first").run(catalog, 0, Frame(1), to_out, [TableSink("out")])
+    with pytest.raises(PySparkException):
+        Planned(tmp_path / "second").run(catalog, 0, Frame(1), to_out, [Refusing("out")])
+    catalog.writer("orders", takeover=False).close()  # nobody holds it
+
+
+def test_a_line_that_cannot_be_closed_is_a_typed_error() -> None:
+    class Session:
+        """Spark, when it does not answer."""
+
+        @property
+        def read(self) -> Any:
+            raise PySparkException("the store is down")
+
+    sink, session = DeltaSink("/lake/out"), Session()
+    sink.follow(session, "orders", None, {})  # type: ignore[arg-type]
+    with pytest.raises(StorageError, match="/lake/out cannot be read: the store is down"):
+        sink.close_line(Line(pipeline="orders", query_id="q"))

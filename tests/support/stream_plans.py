@@ -1,0 +1,185 @@
+"""Batches without a JVM: a checkpoint directory as Spark writes it, frames that stand in for Spark's, sinks to look into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import laminar_delta as ld
+from laminar_delta import streaming
+from laminar_delta.catalog.sinks import SinkEpoch
+from laminar_delta.streaming import BatchResult, Written
+from laminar_delta.streaming.lines import Line
+
+SAID = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}})
+COMPACTED_EVERY = 10
+
+
+class Frame:
+    """What `foreachBatch` hands over, as far as anybody asks: numbers, a schema, and whether it was run for nobody."""
+
+    def __init__(self, *numbers: int, schema: str = "id long") -> None:
+        self.numbers = numbers
+        self.sparkSession = object()  # no classic session: the query is known by its directory
+        self.ran = 0
+        self._schema = schema
+
+    @property
+    def schema(self) -> Any:
+        return _Schema(self._schema)
+
+    @property
+    def write(self) -> Frame:
+        return self
+
+    def format(self, name: str) -> Frame:
+        assert name == "noop"
+        return self
+
+    def mode(self, name: str) -> Frame:
+        assert name == "overwrite"
+        return self
+
+    def save(self) -> None:
+        self.ran += 1
+
+
+@dataclass(frozen=True)
+class _Schema:
+    text: str
+
+    def json(self) -> str:
+        return self.text
+
+
+class KeptSink:
+    """A sink in memory that outlives a run: redrivable, and it recognises nothing by itself."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.shown: list[tuple[int, ...]] = []
+        self.failing: Exception | None = None
+        self._given: list[Any] = []
+        self._held: dict[SinkEpoch, list[Any]] = {}
+
+    def write(self, frame: Any) -> None:
+        self._given.append(frame)
+
+    def pre_commit(self, epoch: SinkEpoch) -> None:
+        self._held[epoch], self._given = self._given, []
+
+    def commit(self, epoch: SinkEpoch) -> None:
+        if self.failing is not None:
+            raise self.failing
+        self.shown.extend(frame.numbers for frame in self._held.pop(epoch, []))
+
+    def abort(self, epoch: SinkEpoch) -> None:
+        self._held.pop(epoch, None)
+
+    def landed(self, epoch: SinkEpoch) -> bool | None:
+        return epoch not in self._held
+
+    def prepared(self) -> Iterable[SinkEpoch]:
+        return list(self._held)
+
+
+class TableSink:
+    """A sink that knows batches by line and number, as a Delta table does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batches: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.failing: Exception | None = None
+        self._line: Line | None = None
+        self._given: Any = None
+        self._outcome = Written.NOTHING
+
+    def follow(
+        self, spark: Any, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
+    ) -> None:
+        self._line, self._earlier = line, batches
+
+    def write(self, frame: Any) -> None:
+        self._given = frame
+
+    def pre_commit(self, epoch: SinkEpoch) -> None:
+        pass
+
+    def commit(self, epoch: SinkEpoch) -> None:
+        if self.failing is not None:
+            raise self.failing
+        given, self._given = self._given, None
+        if given is None:
+            self._outcome = Written.NOTHING
+            return
+        assert self._line is not None
+        key = self._line.application_id, epoch.number - 1
+        self._outcome = Written.FOUND if key in self.batches else Written.WRITTEN
+        self.batches.setdefault(key, given.numbers)
+
+    def abort(self, epoch: SinkEpoch) -> None:
+        self._given = None
+
+    def landed(self, epoch: SinkEpoch) -> bool | None:
+        line, batch = self._earlier[epoch]
+        return (line.application_id, batch) in self.batches
+
+    def close_line(self, line: Line) -> None:
+        pass
+
+    def outcome(self, epoch: SinkEpoch) -> Written:
+        return self._outcome
+
+
+@dataclass
+class Planned:
+    """A query over files, each batch one file, as far as its directory tells."""
+
+    home: Path
+    query_id: str = field(default_factory=lambda: str(uuid4()))
+
+    def __post_init__(self) -> None:
+        for name in ("offsets", "commits", "sources/0"):
+            (self.home / name).mkdir(parents=True, exist_ok=True)
+        (self.home / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    def plan(self, batch: int, *paths: str) -> None:
+        """Writes down what a batch reads; every tenth entry of the source's log holds all before it."""
+        (self.home / "offsets" / str(batch)).write_text(f'v1\n{SAID}\n{{"logOffset":{batch}}}')
+        own = [
+            json.dumps({"path": path, "timestamp": 1, "batchId": batch}, separators=(",", ":"))
+            for path in paths or (f"file:///in/{batch}.json",)
+        ]
+        log = self.home / "sources" / "0"
+        if (batch + 1) % COMPACTED_EVERY:
+            (log / str(batch)).write_text("\n".join(["v1", *own]))
+            return
+        before = [line for number in range(batch) for line in (log / str(number)).read_text().split("\n")[1:]]
+        (log / f"{batch}.compact").write_text("\n".join(["v1", *before, *own]))
+
+    def deliver(
+        self, catalog: ld.Catalog, fn: Callable[..., Any], sinks: Iterable[Any] = (), **options: Any
+    ) -> streaming.ForeachBatch:
+        return streaming.foreach_batch(
+            catalog, "orders", fn, sinks=list(sinks), checkpoint_location=str(self.home), **options
+        )
+
+    def run(
+        self,
+        catalog: ld.Catalog,
+        batch: int,
+        frame: Frame,
+        fn: Callable[..., Any],
+        sinks: Iterable[Any] = (),
+        **options: Any,
+    ) -> BatchResult:
+        """One start of the query that comes to one batch."""
+        self.plan(batch)
+        deliver = self.deliver(catalog, fn, sinks, **options)
+        deliver(frame, batch)  # type: ignore[arg-type]  # stands in for Spark's
+        assert deliver.last is not None
+        return deliver.last

@@ -14,7 +14,7 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.retention import RetentionPolicy
-from laminar_delta.catalog.tables import TABLES
+from laminar_delta.catalog.tables import RECOVERIES, TABLES
 from laminar_delta.errors import FencedError, NotFoundError, StorageError
 from laminar_delta.testing.forks import run_forked
 from laminar_delta.testing.invariants import assert_goes_on, assert_sound, holdings
@@ -123,7 +123,7 @@ def test_a_catalog_removed_under_a_running_writer_is_missed_and_not_made_anew(tm
     assert_goes_on(catalog, PIPELINE)
 
 
-@pytest.mark.parametrize("table", [spec.name for spec in TABLES if spec.name not in UNUSED])
+@pytest.mark.parametrize("table", [spec.name for spec in TABLES if spec.name not in {*UNUSED, RECOVERIES.name}])
 def test_a_table_removed_under_a_running_writer_is_missed_and_not_made_anew(tmp_path: Path, table: str) -> None:
     home = tmp_path / "catalog"
     catalog = ld.open_catalog(str(home), engine="embedded")
@@ -147,6 +147,22 @@ def test_a_table_removed_under_a_running_writer_is_missed_and_not_made_anew(tmp_
     assert holdings(catalog)[PIPELINE]["manifests"]["1"] == before[PIPELINE]["manifests"]["1"]
     assert_goes_on(catalog, PIPELINE)
     assert_sound(catalog)
+
+
+def test_without_its_table_a_recovery_is_told_and_not_stored(tmp_path: Path) -> None:
+    """What was chosen is decided all the same, and the table is not made anew either."""
+    home = tmp_path / "catalog"
+    catalog = ld.open_catalog(str(home), engine="embedded")
+    writer = catalog.writer(PIPELINE)
+    save(writer)
+    writer.sink_committed(1, SINK)
+    (home / RECOVERIES.name).rename(tmp_path / "away")
+    report = writer.recover()
+    assert (report.chosen_id, report.stored) == (1, False)
+    assert any("not stored" in note and RECOVERIES.name in note for note in report.notes)
+    assert not (home / RECOVERIES.name).exists()
+    (tmp_path / "away").rename(home / RECOVERIES.name)
+    assert writer.recover().stored
 
 
 def test_a_clock_set_back_changes_no_order(tmp_path: Path) -> None:

@@ -1,20 +1,21 @@
 """A catalog with a past: everything the SQL views have to tell apart happened in it."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt, stage_offsets
-from laminar_delta.catalog.decision_rows import digest_of
+from laminar_delta.catalog.decision_rows import application_of, digest_of
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.staging import stage_state
 from laminar_delta.catalog.tables import MANIFESTS, RETENTION
 from laminar_delta.engine.predicate import col
-from laminar_delta.engine.request import TableSpec
+from laminar_delta.engine.request import Fence, TableSpec
 
 HOSTILE = ('it\'s "quoted" `and` \\slashed\\ ', "日本😀 é", "x'; DROP TABLE manifests; --")
 LARGE = b"large" * 10_000
@@ -81,8 +82,8 @@ def rows_of(catalog: ld.Catalog, spec: TableSpec, pipeline: str, checkpoint_id: 
     return catalog.engine.read(spec.name, where=where).to_pylist()
 
 
-def append(catalog: ld.Catalog, spec: TableSpec, *rows: dict[str, Any]) -> None:
-    catalog.engine.append(spec.name, pa.Table.from_pylist(list(rows), schema=spec.schema))
+def append(catalog: ld.Catalog, spec: TableSpec, *rows: dict[str, Any], fences: Sequence[Fence] = ()) -> None:
+    catalog.engine.append(spec.name, pa.Table.from_pylist(list(rows), schema=spec.schema), fences=fences)
 
 
 def add_delta(catalog: ld.Catalog) -> None:
@@ -111,4 +112,6 @@ def decide(catalog: ld.Catalog, pipeline: str, checkpoint_id: int, *words: str, 
     empty = dict.fromkeys(RETENTION.schema.names)
     own = {**empty, "pipeline": pipeline, "checkpoint_id": checkpoint_id, "generation": generation}
     rows = [{**own, "ordinal": last + number, "decision": word} for number, word in enumerate(words, 1)]
-    append(catalog, RETENTION, *({**row, "digest": digest_of(row)} for row in rows))
+    # By the fence others see that there is something new.
+    fence = Fence(application_of(pipeline), last + 1)
+    append(catalog, RETENTION, *({**row, "digest": digest_of(row)} for row in rows), fences=[fence])

@@ -4,6 +4,7 @@ import enum
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,15 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.group import Save
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError
+from tests.support.catalogs import QUICK_ENGINES, ready_made
 
 LARGE = b"x" * 50_000
+
+
+@pytest.fixture(params=QUICK_ENGINES)
+def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ld.Catalog]:
+    """Without Spark: what is looked at here is decided before any engine is asked."""
+    return ready_made(request.param, tmp_path / "catalog", request)
 
 
 class Operator(str, enum.Enum):

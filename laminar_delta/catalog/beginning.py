@@ -31,7 +31,7 @@ def check_beginning(reading: Reading, report: RecoveryReport) -> None:
     if report.chosen_id is not None:
         return
     damaged = {skipped.checkpoint_id for skipped in report.skipped if names_damage(skipped.reason)}
-    delivered = _delivered(reading, report.pipeline)
+    delivered = delivered_ids(reading, report.pipeline)
     if damaged or delivered:
         raise CorruptionError(
             f"pipeline {report.pipeline!r} has checkpoints and none of them can be used: "
@@ -43,7 +43,7 @@ def check_beginning(reading: Reading, report: RecoveryReport) -> None:
         )
 
 
-def _delivered(reading: Reading, pipeline: str) -> set[int]:
+def delivered_ids(reading: Reading, pipeline: str) -> set[int]:
     """The checkpoints that all sinks have, or may have; retired or not."""
     seen = standing(reading, pipeline)
     found = find_rows(reading, pipeline)

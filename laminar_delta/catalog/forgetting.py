@@ -29,12 +29,19 @@ def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) 
 
     Sessions of writers before commit nothing after it: they miss the head row they were in step with.
 
+    Also where somebody else took the rows out, or an earlier call was cut off half-way.
+
     Raises:
         NotFoundError: There is nothing to give up.
     """
     check_reason("giving up positions", reason)
+    application, given_up = application_id(pipeline), forgotten_id(pipeline)
+    # Before: what a takeover makes after it is not given up.
+    fences = engine.fences(SOURCE_CHECKPOINTS.name, [application, given_up])
+    stands = fences.get(application, 0)
     # By the log: the rows are what nobody can read.
-    if not any(part.partition.get("pipeline") == pipeline for part in engine.sizes(SOURCE_CHECKPOINTS.name)):
+    has_files = any(part.partition.get("pipeline") == pipeline for part in engine.sizes(SOURCE_CHECKPOINTS.name))
+    if not has_files and stands <= fences.get(given_up, 0):
         raise NotFoundError(
             f"pipeline {pipeline!r} has no positions in {SOURCE_CHECKPOINTS.name!r}",
             expected=pipeline,
@@ -42,15 +49,13 @@ def forget_positions(engine: Engine, pipeline: str, *, reason: str, owner: str) 
             next_step="See `catalog.pipelines()` for those there are.",
         )
     metadata = {"operation": FORGET, "pipeline": pipeline, "owner": owner, "reason": reason}
-    application = application_id(pipeline)
-    # Before: what a takeover makes after it is not given up.
-    stands = engine.fences(SOURCE_CHECKPOINTS.name, [application]).get(application, 0)
-    # By the partition alone: no file is opened for it.
-    engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)
+    if has_files:
+        # By the partition alone: no file is opened for it.
+        engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline), metadata=metadata)
     if stands:
-        # Beside the log, which is cleaned: rows that were given up are not to be taken for lost.
-        noted = {"operation": "note forgotten positions", "owner": owner}
-        engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(forgotten_id(pipeline), stands), metadata=noted)
+        # Beside the log, which is cleaned: rows that were given up are not to be taken for lost. Until then the log tells it.
+        noted = {"operation": "note forgotten positions", "owner": owner} if has_files else metadata
+        engine.raise_fence(SOURCE_CHECKPOINTS.name, Fence(given_up, stands), metadata=noted)
     log_event(
         _LOG,
         logging.WARNING,

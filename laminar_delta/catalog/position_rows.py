@@ -124,7 +124,8 @@ def check_never_made(reading: Reading, pipeline: str) -> None:
                 f"pipeline {pipeline!r} has lost its rows in {SOURCE_CHECKPOINTS.name!r}",
                 expected="a head row",
                 found=None,
-                next_step=f"Restore the table: version {entry.version} had them. Nothing was made in their place.",
+                next_step=f"Restore the table: version {entry.version} had them. Nothing was made in their place. To go on "
+                "without them, call `catalog.forget_positions`.",
                 details={"table": SOURCE_CHECKPOINTS.name, "version": entry.version},
             )
     made, given_up = application_id(pipeline), forgotten_id(pipeline)
@@ -135,7 +136,8 @@ def check_never_made(reading: Reading, pipeline: str) -> None:
             "tell of them any more",
             expected="a head row",
             found=None,
-            next_step="Restore the table's files from a backup. Nothing was made in their place.",
+            next_step="Restore the table's files from a backup. Nothing was made in their place. To go on without them, call "
+            "`catalog.forget_positions`.",
             details={"table": SOURCE_CHECKPOINTS.name, "fence": stands[made]},
         )
 

@@ -27,7 +27,7 @@ from laminar_delta.catalog.position_rows import (
     whole_rows,
 )
 from laminar_delta.catalog.reading import Reading, raise_unless_damage
-from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS, WRITERS
 from laminar_delta.engine.predicate import col, source, target
 from laminar_delta.engine.request import Merge, WhenMatched
 from laminar_delta.errors import CorruptionError, FencedError, InvalidInputError, StorageError
@@ -120,7 +120,9 @@ def min_confirmed(
     wanted = None if pipelines is None else {check_text("pipeline", one) for one in pipelines}
     if wanted is not None and not wanted:
         return None
-    together: dict[str, list[Row]] = {one: [] for one in wanted or ()}
+    # A pipeline may have lost all of its rows: then only its writers tell that there is one.
+    known = reading.rows(WRITERS, columns=["pipeline"]) if wanted is None else ()
+    together: dict[str, list[Row]] = {one: [] for one in wanted or {row["pipeline"] for row in known}}
     for row in intact_rows(reading, None if wanted is None else col("pipeline").is_in(sorted(wanted))):
         together.setdefault(row["pipeline"], []).append(row)
     # A pipeline that lost its row has not confirmed nothing: others would take what it needs for no longer needed.

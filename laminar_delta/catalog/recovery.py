@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog import blame
-from laminar_delta.catalog.beginning import check_beginning
+from laminar_delta.catalog.beginning import check_beginning, delivered_ids
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.choosing import ABANDONED_REASON, UNDELIVERED_REASON, FailedSinks, failed_sinks_of
 from laminar_delta.catalog.decisions import Decision, decide
@@ -195,20 +195,24 @@ def resume(
     """
     for _ in range(_TRIES):
         report = Walk(reading, held.pipeline, failed_sinks, pipeline_hash).run(generation=held.number)
-        if not start_over:
+        given_up: set[int] = set()
+        if start_over and report.chosen_id is None:
+            # Else the next recovery would refuse to begin anew once more, until the first save.
+            given_up = delivered_ids(reading, held.pipeline)
+        elif not start_over:
             try:
                 check_beginning(reading, report)
             except CorruptionError:
                 # Whoever was taken over has nothing to repair.
                 check_held(reading.engine, held)
                 raise
-        if _decided(reading.engine, held, report):
+        if _decided(reading.engine, held, report, given_up):
             return store(reading.engine, report, held.owner)
     raise ConflictError(f"pipeline {held.pipeline!r}: what recovery chose was abandoned {_TRIES} times in a row")
 
 
-def _decided(engine: Engine, held: Generation, report: RecoveryReport) -> bool:
-    """Records the choice and what was passed over; whether the choice still stood."""
+def _decided(engine: Engine, held: Generation, report: RecoveryReport, given_up: set[int]) -> bool:
+    """Records the choice and what was passed over, or given up beside it; whether the choice still stood."""
     stood = True
 
     def choose(seen: Standing) -> list[Decision]:
@@ -218,10 +222,12 @@ def _decided(engine: Engine, held: Generation, report: RecoveryReport) -> bool:
         if not stood:
             return []
         reason = f"passed over by recovery under generation {held.number}"
+        numbers = [skipped.checkpoint_id for skipped in report.skipped]
+        numbers += sorted(given_up.difference(numbers))
         passed_over = [
-            Decision(checkpoint_id=skipped.checkpoint_id, word=ABANDONED, reason=reason)
-            for skipped in report.skipped
-            if skipped.checkpoint_id not in seen.abandoned
+            Decision(checkpoint_id=number, word=ABANDONED, reason=reason)
+            for number in numbers
+            if number not in seen.abandoned
         ]
         # Also when nothing was passed over: from here on the forerunner's abandonments are void.
         resumed = [] if seen.resumed_by >= held.number else [Decision(checkpoint_id=report.chosen_id, word=RESUMED)]

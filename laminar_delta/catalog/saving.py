@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.errors import ConflictError, SessionStateError
+from laminar_delta.errors import ConflictError, LaminarDeltaError, SessionStateError
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
     from laminar_delta.model.report import RecoveryReport
+
+_LOG = logging.getLogger(__name__)
 
 W = TypeVar("W", bound="SavingWriter")
 
@@ -345,7 +348,13 @@ class SavingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except LaminarDeltaError as failure:
+            if kind is None:
+                raise
+            # What the block failed with is what its caller has to know; a successor takes over without this.
+            _LOG.warning("the writer of pipeline %s could not let go: %s", self.pipeline, failure)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -88,7 +88,10 @@ class SourceCheckpointStore:
         """
         self._check_outside("a session is open here already: use its `nested`")
         session = self._begin(token)
-        self._sessions.add(session)
+        with self._turn:
+            # Closed meanwhile by another thread, which would not roll this one back any more.
+            self._check_writable()
+            self._sessions.add(session)
         still_open = [ref for ref in _begun.get() if (one := ref()) is not None and one.state is SessionState.OPEN]
         _begun.set((*still_open, weakref.ref(session)))
         return session
@@ -205,7 +208,7 @@ class SourceCheckpointStore:
         Sessions that were not committed are rolled back. One whose outcome is not known can still be asked what became of it.
         """
         with self._turn:
-            for session in self._sessions:
+            for session in list(self._sessions):
                 if session.state in (SessionState.OPEN, SessionState.LOST):
                     session.rollback()
             if not self._closed and self._held is not None and not self._joined:

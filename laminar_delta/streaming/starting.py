@@ -9,9 +9,9 @@ import json
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.standing import standing
-from laminar_delta.catalog.statuses import current_statuses
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.interop.sparkdir.logs import flattened
 from laminar_delta.model import KafkaPartitionOffset, KafkaPosition, SourcePosition
@@ -169,7 +169,9 @@ def passed_over(
     if checkpoint_id in standing(catalog.reading, pipeline).abandoned:
         return "a later recovery passed over it"
     refused = {SinkCommitKind.PENDING} | ({SinkCommitKind.FAILED} if failed_sinks is FailedSinks.SKIP else set())
-    statuses = current_statuses(catalog.reading, committed_row(catalog.reading, pipeline, checkpoint_id))
+    # As recovery finds them, also those that somebody took out of the table.
+    row = committed_row(catalog.reading, pipeline, checkpoint_id)
+    statuses = Deliveries(catalog.reading, pipeline).statuses(row)
     owed = [f"sink {name!r} is {status}" for name, status in sorted(statuses.items()) if status.kind in refused]
     return ", ".join(owed) or None
 

@@ -202,6 +202,26 @@ def test_what_is_retired_and_delivered_is_no_beginning(catalog: ld.Catalog) -> N
     assert writer.recover().chosen_id == 2
 
 
+def test_whoever_began_anew_is_not_asked_again(open_again: Opener) -> None:
+    """Also when it ended before its first save."""
+    catalog = open_again()
+    with catalog.writer("orders") as writer:
+        _save(writer, 2)
+    assert catalog.pipeline("orders").prune(RetentionPolicy(keep_last=1)).retire == (1,)
+    writer = catalog.writer("orders")
+    with ExitStack() as away:
+        for file in data_files(catalog.engine, SOURCE_OFFSETS.name):
+            away.enter_context(file.missing())
+        with pytest.raises(CorruptionError, match="none of them can be used"):
+            writer.recover()
+        assert writer.recover(start_over=True).chosen_id is None
+    writer.close()
+    with catalog.writer("orders") as successor:
+        assert successor.recover().chosen_id is None
+        _save(successor, 1)
+        assert successor.recover().chosen_id == 3
+
+
 def test_a_writer_that_was_taken_over_is_told_that_first(open_again: Opener) -> None:
     old = open_again().writer("orders")
     _save(old, 1)

@@ -98,3 +98,12 @@ def test_a_writer_that_was_taken_over_lets_go_all_the_same(catalog: ld.Catalog) 
     new.checkpoint().commit()
     assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 2]
     assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 2
+
+
+def test_what_a_block_failed_with_is_told_also_when_the_writer_cannot_let_go(catalog: ld.Catalog) -> None:
+    with failing_appends(catalog.engine, RETENTION.name):
+        with pytest.raises(ValueError, match="the job's own"), catalog.writer("orders") as writer:
+            writer.checkpoint().roll_back()
+            raise ValueError("the job's own error")
+        with pytest.raises(StorageError), catalog.writer("orders") as writer:
+            writer.checkpoint().roll_back()

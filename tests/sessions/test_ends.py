@@ -71,6 +71,22 @@ def test_closing_a_store_ends_a_session_that_lost(store: ld.SourceCheckpointStor
     assert other.read_all_checkpoints() == {"files": at(1)}
 
 
+def test_a_session_begun_while_its_store_is_closed_is_none(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would roll it back any more."""
+    real = store._begin
+
+    def begin(*given: Any) -> object:
+        begun = real(*given)
+        store.close()
+        return begun
+
+    monkeypatch.setattr(store, "_begin", begin)
+    with pytest.raises(SessionStateError, match="is closed"):
+        store.session()
+
+
 def test_a_loser_with_result_rows_tries_again_over_a_higher_one(
     store: ld.SourceCheckpointStore, open_store: StoreOpener
 ) -> None:

@@ -11,7 +11,7 @@ from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.reading import History, Reading
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import Predicate, col
-from laminar_delta.errors import CorruptionError
+from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
 from laminar_delta.stores import min_confirmed
 from tests.sessions.support import StoreOpener, at, raw
 from tests.stores.support import overwrite
@@ -37,6 +37,10 @@ def _take_out(catalog: ld.Catalog, pipeline: str, where: Predicate | None = None
 def _clean_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the log were cleaned up to here."""
     monkeypatch.setattr(Reading, "history", lambda *_, **__: History())
+
+
+def failing(*_: object, **__: object) -> None:
+    raise StorageError("cut off here")
 
 
 @pytest.mark.parametrize("lost", [col("source").eq("kafka"), col("kind").eq("result"), col("kind").ne("head")])
@@ -138,6 +142,48 @@ def test_what_was_given_up_is_no_loss(
     _take_out(catalog, pipeline)
     with pytest.raises(CorruptionError, match="has lost its rows"):
         again.read_all_checkpoints()
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_rows_that_somebody_took_out_can_be_given_up_too(
+    store: ld.SourceCheckpointStore,
+    open_store: StoreOpener,
+    catalog: ld.Catalog,
+    pipeline: str,
+    cleaned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _take_out(catalog, pipeline)
+    if cleaned:
+        _clean_log(monkeypatch)
+    with pytest.raises(CorruptionError, match="has lost its rows") as refused:
+        open_store().take_generation()
+    assert "forget_positions" in str(refused.value.next_step)
+    catalog.forget_positions(pipeline, reason="no backup has them")
+    with pytest.raises(NotFoundError, match="has no positions"):
+        catalog.forget_positions(pipeline, reason="again")
+    assert store.read_all_checkpoints() == {}
+    again = open_store()
+    again.stage_checkpoint("kafka", 1)
+    assert again.read_all_checkpoints() == {"kafka": at(1)}
+
+
+def test_giving_up_goes_on_where_it_was_cut_off(
+    store: ld.SourceCheckpointStore,
+    open_store: StoreOpener,
+    catalog: ld.Catalog,
+    pipeline: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as cut:
+        cut.setattr(catalog.engine, "raise_fence", failing)
+        with pytest.raises(StorageError, match="cut off"):
+            catalog.forget_positions(pipeline, reason="no backup has them")
+    assert raw(catalog, pipeline) == {}
+    catalog.forget_positions(pipeline, reason="no backup has them")
+    _clean_log(monkeypatch)
+    assert open_store().read_all_checkpoints() == {}
+    open_store().stage_checkpoint("kafka", 1)
 
 
 def test_a_head_row_from_before_there_was_a_sum_is_taken_as_it_is(

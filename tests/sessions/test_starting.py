@@ -4,7 +4,8 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
-from laminar_delta.errors import ErrorCode, FencedError, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, ErrorCode, FencedError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.stores import RecoveryPolicy, SequenceFilter, min_confirmed
 from tests.sessions.support import Opener, StoreOpener, at, commits
 from tests.support.faults import unreadable
@@ -170,6 +171,20 @@ def test_what_a_source_may_forget_is_what_the_slowest_query_has_confirmed(catalo
     assert min_confirmed(catalog.reading, source, queries) == (f"{pipeline} slow", at(30, b"slow"))
     assert min_confirmed(catalog.reading, source) == (f"{pipeline} other", at(10, b"other"))
     assert min_confirmed(catalog.reading, source, ["nobody"]) is None
+
+
+def test_who_lost_everything_is_not_left_out_of_who_is_furthest_behind(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    ahead = ld.SourceCheckpointStore(catalog, f"{pipeline} ahead")
+    ahead.stage_checkpoint(pipeline, 100)
+    store.stage_checkpoint(pipeline, 5)
+    assert min_confirmed(catalog.reading, pipeline) == (pipeline, at(5))
+    catalog.engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(pipeline))
+    with pytest.raises(CorruptionError, match="has lost its rows"):
+        min_confirmed(catalog.reading, pipeline)
+    catalog.forget_positions(pipeline, reason="the other tests of this catalog ask for all, too")
+    assert min_confirmed(catalog.reading, pipeline) == (f"{pipeline} ahead", at(100))
 
 
 def test_a_policy_is_known_by_its_name_too(used: ld.SourceCheckpointStore) -> None:

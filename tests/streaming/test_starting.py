@@ -11,6 +11,8 @@ from confluent_kafka import Producer
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.tables import SINK_STATUSES
+from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.model import Severity, SinkCommitStatus
 from laminar_delta.streaming import (
@@ -191,6 +193,19 @@ def test_what_a_sink_does_not_have_yet_is_not_begun_behind(catalog: ld.Catalog) 
     with catalog.writer("orders") as writer:
         assert writer.recover().chosen_id == 1  # passes over 2 for good
     assert_refused("a later recovery passed over it")
+
+
+def test_a_checkpoint_whose_status_changes_somebody_deleted_is_delivered_all_the_same(catalog: ld.Catalog) -> None:
+    """By name as by default: recovery finds the changes in an earlier version."""
+    with catalog.writer("orders") as writer:
+        with writer.checkpoint() as cp:
+            cp.source("source-0", {"orders-0": "100"}, metadata={"connector_type": "kafka"})
+            cp.sink("out")
+        writer.sink_committed(cp.id, "out")
+    catalog.engine.delete(SINK_STATUSES.name, col("pipeline").eq("orders"))
+    expected = {"startingOffsets": '{"orders":{"0":100}}'}
+    for number in (None, cp.id):
+        assert starting_options(catalog, "orders", "source-0", number) == expected
 
 
 def test_a_checkpoint_that_a_sink_failed_to_deliver_is_begun_at_only_if_that_was_accepted(catalog: ld.Catalog) -> None:

@@ -208,9 +208,13 @@ class PipelineModel:
         chosen, _ = self.walk(accept_failed=accept_failed)
         return chosen is not None or not any(found.delivered for found in kept)
 
-    def recover(self, *, accept_failed: bool = False) -> None:
+    def recover(self, *, accept_failed: bool = False, start_over: bool = False) -> None:
         """What a recovery by the writer leaves behind."""
-        self.abandoned.update(number for number, _ in self.walk(accept_failed=accept_failed)[1])
+        chosen, skipped = self.walk(accept_failed=accept_failed)
+        self.abandoned.update(number for number, _ in skipped)
+        if start_over and chosen is None:
+            kept = self.checkpoints.keys() - self.removed
+            self.abandoned.update(number for number in kept if self.checkpoints[number].delivered)
 
     def orphans(self, *, of: WriterModel | None = None) -> list[Staged]:
         """What can never become a checkpoint: of older generations, and what the current writer itself gave up."""

@@ -122,7 +122,7 @@ class Deciding(Machine):
             return
         assert told == "ok"
         self.agrees(name, report, accept=accept)
-        self.models[name].recover(accept_failed=accept)
+        self.models[name].recover(accept_failed=accept, start_over=start_over)
 
     @precondition(lambda self: any(self.writers.values()))
     @rule(data=st.data(), by_writer=st.booleans())

@@ -120,7 +120,9 @@ class FencedError(ConflictError):
 
 
 class CommitUnknownError(LaminarDeltaError):
-    """The commit may or may not have happened, and reading back could not tell."""
+    """The commit may or may not have happened, and reading back could not tell; or it has, and what follows it could not
+    be done: the text says which.
+    """
 
     default_code = ErrorCode.COMMIT_UNKNOWN
     default_next_step = "Read back by the key in `details` once the storage answers, before doing anything else."

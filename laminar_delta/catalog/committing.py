@@ -53,7 +53,7 @@ class Committer:
         held: Generation,
         *,
         vnode_count: int | None = None,
-        doubted: Callable[[], None] = lambda: None,
+        doubted: Callable[[Sequence[Attempt]], None] = lambda _: None,
     ) -> None:
         """Begins behind the fence.
 
@@ -61,7 +61,7 @@ class Committer:
             engine: Where.
             held: Under which generation.
             vnode_count: What its checkpoints say of themselves.
-            doubted: Is called when nobody knows whether something was committed.
+            doubted: Is called with what nobody knows to be committed, or to be looked after since.
         """
         self.held = held
         self._doubted = doubted
@@ -277,7 +277,7 @@ class Committer:
     def doubt(self, attempts: Sequence[Attempt]) -> None:
         """Their ids may be taken now: the next save looks, once nothing can come any more."""
         self._in_doubt = True
-        self._doubted()
+        self._doubted(attempts)
         for attempt in attempts:
             self._unsettled.add(attempt.attempt_id)
             self._numbers.note(attempt.checkpoint_id, certain=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,11 +19,12 @@ from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
 from laminar_delta.catalog.state.given import given_states
 from laminar_delta.catalog.state.staging import stage_all_state
+from laminar_delta.catalog.state.upon import check_upon
 from laminar_delta.catalog.tables import MANIFESTS
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, InvalidInputError, LaminarDeltaError
+from laminar_delta.errors import CommitUnknownError, FencedError, InvalidInputError, LaminarDeltaError
 
 if TYPE_CHECKING:
-    from laminar_delta.catalog.state.staging import StagedState, States
+    from laminar_delta.catalog.state.staging import Layouts, StagedState, States
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.engine.answer import Commit
     from laminar_delta.engine.base import Engine
@@ -48,6 +49,7 @@ class _Member:
     manifest: CheckpointManifest
     parts: list[Part]
     states: States
+    upon: Layouts = field(default_factory=dict)
     state: StagedState | None = None
     birth: Birth | None = None
     answer: Saved | LaminarDeltaError | None = None
@@ -66,7 +68,8 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
     Raises:
         InvalidInputError: A pipeline comes twice, a writer is of another catalog, a state comes twice, or a number is too
             large.
-        StorageError: Nothing was committed. Where an engine commits them one by one, it is the answer of the one it met.
+        StorageError: Nothing was committed: staging failed, or the shared commit did. What one of them meets before that or
+            after it is the answer of that one alone; where an engine commits them one by one, so is everything.
     """
     _check(engine, saves)
     if not engine.many_fences:
@@ -80,8 +83,7 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
         with given_up_on_failure([(member.save.writer.committer, member.attempt) for member in going]):
             _stage(engine, going)
             _commit(engine, going)
-        for member in going:
-            _look_after(member)
+        _look_after(going)
     return [_answer(member) for member in members]
 
 
@@ -119,8 +121,12 @@ def _begin(save: Save) -> _Member:
             member.answer = writer.same_again(save.manifest, member.states, stored)
         else:
             check_recoverable(save.manifest, member.states, has_frames=False)
+            if member.states:
+                member.upon = writer.basis.layouts(member.states)
+                check_upon(member.upon, attempt, member.states, writer.state_policy)
     except LaminarDeltaError as error:
-        # Whatever keeps one from beginning does not keep the others: a closed writer, a damaged checkpoint of its own.
+        # Whatever keeps one from beginning does not keep the others: a closed writer, a damaged checkpoint of its
+        # own, a delta that stands upon nothing.
         member.answer = error
     return member
 
@@ -132,10 +138,7 @@ def _stage(engine: Engine, members: list[_Member]) -> None:
     stateful = [member for member in members if member.states]
     if not stateful:
         return
-    saves = [
-        (member.attempt, member.states, member.save.writer.layouts(), member.save.writer.state_policy)
-        for member in stateful
-    ]
+    saves = [(member.attempt, member.states, member.upon, member.save.writer.state_policy) for member in stateful]
     staged = stage_all_state(engine, saves)
     for member, state in zip(stateful, staged, strict=True):
         member.parts.extend(state.parts)
@@ -176,13 +179,22 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
                 member.answer = member.save.writer.committer.born(member.birth, made)
 
 
-def _look_after(member: _Member) -> None:
-    """As for a checkpoint saved alone."""
-    if isinstance(member.answer, Saved):
+def _look_after(members: list[_Member]) -> None:
+    """As for checkpoints saved alone: whatever one of them meets is its own answer, and nobody else's."""
+    left = [member for member in members if isinstance(member.answer, Saved)]
+    while left:
+        member = left[0]
+        assert isinstance(member.answer, Saved)
         try:
-            member.save.writer.look_after(member.answer, member.staged)
-        except ConflictError as error:
+            member.save.writer.aftercare.look_after(member.attempt, member.answer, member.staged)
+        except LaminarDeltaError as error:
             member.answer = error
+        except BaseException:
+            # They are committed, and their callers are told nothing: no next state stands upon the one before.
+            for unseen in left:
+                unseen.save.writer.committer.doubt([unseen.attempt])
+            raise
+        del left[0]
 
 
 def _append(engine: Engine, members: list[_Member]) -> Commit:

@@ -20,13 +20,6 @@ def check_moment(moment: object) -> None:
         raise InvalidInputError(f"{moment!r} is no moment", expected="a datetime.datetime", found=type(moment).__name__)
 
 
-def check_integers(**numbers: object) -> None:
-    """Raises `InvalidInputError`, naming it, for what is no integer. How large it may be, whoever looks it up says."""
-    for name, number in numbers.items():
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise InvalidInputError(f"{name} is no integer", expected="an integer", found=number)
-
-
 def storable(text: str) -> str:
     """A text of somebody else's that a table can keep: what UTF-8 cannot hold, as half of a character, is spelled out."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -18,12 +18,12 @@ from laminar_delta.catalog.accepting import (
     check_recoverable,
     check_statuses,
 )
+from laminar_delta.catalog.aftercare import Aftercare
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.choosing import FailedSinks, check_hash
 from laminar_delta.catalog.committing import Committer, given_up_on_failure
 from laminar_delta.catalog.healing import committed_row
-from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.recovery import resume, to_store_upon
 from laminar_delta.catalog.staged import Saved, Staged, inline_states, stored_states, with_state
 from laminar_delta.catalog.state.basis import Basis
@@ -33,7 +33,7 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
-from laminar_delta.errors import ConflictError, LaminarDeltaError, SessionStateError
+from laminar_delta.errors import LaminarDeltaError, SessionStateError
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -67,9 +67,12 @@ class SavingWriter:
     ) -> None:
         self.engine = engine
         self.held = held
-        self.committer = Committer(engine, held, vnode_count=vnode_count, doubted=lambda: self.basis.doubted())
+        self.committer = Committer(
+            engine, held, vnode_count=vnode_count, doubted=lambda attempts: self.aftercare.doubted(attempts)
+        )
         self.state_policy = state_policy
         self.basis = Basis(self.committer.reading, held.pipeline)
+        self.aftercare = Aftercare(engine, self.committer, self.basis)
         self._statuses = threading.Lock()
         self._status_ordinal = 0
         self._closed = False
@@ -138,6 +141,7 @@ class SavingWriter:
             tell: Is told how far the state is, of frames when they are written; what it raises cancels the save.
 
         Raises:
+            CommitUnknownError: It may be committed, or is and could not be looked after: its text says which. Save it again.
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
             InvalidInputError: State is not by operator and partition or is no bytes; the manifest has what no column can hold,
@@ -161,9 +165,7 @@ class SavingWriter:
         measured = Measured.of(states) if states else None
         said = manifest if measured is None else with_state(manifest, measured)
         saved = self.committer.same_again(said, stored, measured)
-        if saved.checkpoint_id == self.committer.highest_id:
-            # Nothing came after it: what became of it is known now, and its state is the one before the next.
-            self.basis.found(saved.checkpoint_id)
+        self.aftercare.found(saved.checkpoint_id)
         return saved
 
     def stage(
@@ -241,6 +243,7 @@ class SavingWriter:
         What it needs of other checkpoints stays: one that was retired meanwhile is restored.
 
         Raises:
+            CommitUnknownError: It may be committed, or is and could not be looked after: its text says which. Save it again.
             ConflictError: The id was committed with other content meanwhile, or what it needs was removed.
             InvalidInputError: The attempt is another pipeline's, or at another checkpoint than the manifest's.
             SessionStateError: The attempt was given up, or is one of another generation: such are removed as orphans.
@@ -248,33 +251,11 @@ class SavingWriter:
         self._check_open()
         check_manifest(manifest, external_id=external_id)
         staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
-        saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
-        self.look_after(saved, staged, is_derived=lineage is not None)
+        with self.committer.turn():
+            saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
+            # Within the turn: a checkpoint that is committed after this one is what comes before the next state.
+            self.aftercare.look_after(attempt, saved, staged, is_derived=lineage is not None)
         return saved
-
-    def look_after(self, saved: Saved, staged: Staged, *, is_derived: bool = False) -> None:
-        """What follows a commit: what the checkpoint needs is kept, and the next state is stored upon its own.
-
-        Raises:
-            ConflictError: What it needs was removed meanwhile.
-        """
-        if not saved.is_own:
-            return
-        if staged.manifest.parent_id is not None or staged.needs or is_derived:
-            try:
-                keep_needed(self.engine, self.pipeline, saved.checkpoint_id, owner=self.held.owner)
-            except ConflictError:
-                # Upon what is removed nothing can be stored: the next state is stored whole.
-                self.basis.of(None)
-                raise
-            except BaseException:
-                # It is committed, and the caller is told otherwise: nobody knows what comes next stands upon.
-                self.basis.doubted()
-                raise
-        if staged.state is not None:
-            self.basis.are(staged.state.layouts)
-        else:
-            self.basis.were()
 
     def check_held(self) -> None:
         """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""

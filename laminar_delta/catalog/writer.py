@@ -127,6 +127,4 @@ class Writer(SavingWriter):
                 parts = (*stage_offsets(self.engine, attempt, manifest), *state.parts)
                 staged = Staged(manifest=manifest, parts=parts, state=state)
             self.commit(attempt, staged.manifest, staged.parts, state=staged.state, lineage=planned.lineage)
-        if staged.state is None:
-            self.basis.of(number)
         return replace(planned, manifest=staged.manifest)

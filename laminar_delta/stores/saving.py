@@ -61,6 +61,7 @@ class Saver:
             row = self._committed(writer, number)
             if row is not None:
                 self._check_same(row, manifest, state_data)
+                writer.aftercare.found(number)
                 self._give_up(writer, number)
                 return False
             self._start.leave(writer)

@@ -1,5 +1,6 @@
 """One checkpoint and its sinks: pre-commit, one decision, commit; and what is left when a step fails."""
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,13 @@ from laminar_delta.errors import (
 from laminar_delta.model import SinkCommitStatus
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener
 from tests.support.delivery import FileSink, ForgetfulSink
-from tests.support.faults import failing_appends, unanswered_appends, unheard_appends, unreadable
+from tests.support.faults import (
+    failing_appends,
+    unanswered_appends,
+    unheard_appends,
+    unreadable,
+    unreadable_after_appends,
+)
 
 Opener = Callable[[], ld.Catalog]
 
@@ -184,6 +191,22 @@ def test_a_save_whose_answer_was_lost_is_neither_rolled_back_nor_delivered_but_s
     # Everything of the epoch is delivered, so the next one can follow without going back.
     write(sinks, "b")
     assert coordinator.run(fill).success
+    assert [sink.output() for sink in sinks] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_checkpoint_that_is_committed_and_not_looked_after_is_not_rolled_back(
+    catalog: ld.Catalog, coordinator: Coordinator, sinks: list[FileSink]
+) -> None:
+    state = random.Random(7).randbytes(300_000)
+    write(sinks, "a")
+    assert coordinator.run(lambda cp: cp.state("op", state, inline=False)).success
+    write(sinks, "b")
+    with unreadable_after_appends(catalog.engine, MANIFESTS.name, times=1):
+        outcome = coordinator.run(lambda cp: cp.state("op", state[:-9], inline=False))
+    assert (outcome.success, outcome.saved) == (False, None)
+    assert isinstance(outcome.cause, CommitUnknownError)
+    assert [[epoch.number for epoch in sink.prepared()] for sink in sinks] == [[2], [2]]
+    assert coordinator.resume().recovery.chosen_id == 2
     assert [sink.output() for sink in sinks] == [["a", "b"], ["a", "b"]]
 
 

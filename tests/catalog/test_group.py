@@ -11,15 +11,24 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.group import Save
 from laminar_delta.catalog.staged import Saved
+from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Stamp
-from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
+from laminar_delta.errors import (
+    CommitUnknownError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    SessionStateError,
+    StorageError,
+)
 from laminar_delta.model.manifest import CheckpointManifest, ConnectorCheckpoint
 from tests.support.catalogs import QUICK_ENGINES, ready_made
-from tests.support.faults import failing_appends, unheard_appends
+from tests.support.faults import failing_appends, unheard_appends, unreadable_after_appends
 
 
 def _manifest(number: int, offset: str) -> CheckpointManifest:
@@ -204,3 +213,62 @@ def test_who_of_a_group_cannot_begin_is_told_and_the_rest_commit(
         answers = catalog.save_together(saves)
     assert [type(answer) for answer in answers] == [Saved, SessionStateError, Saved]
     assert [len(catalog.pipeline(f"p{number}").list()) for number in range(3)] == [1, 0, 1]
+
+
+def _appended(number: int, delta: bytes, writer: Writer) -> Save:
+    return Save(writer, _manifest(number, "0"), {("op", 0): AppliedDelta(delta, "append")})
+
+
+@pytest.mark.parametrize("engine", QUICK_ENGINES)
+@pytest.mark.parametrize("error", [StorageError, KeyboardInterrupt])
+def test_who_of_a_group_cannot_be_looked_after_puts_none_of_the_others_upon_a_wrong_state(
+    error: type[BaseException], engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    ld.register_apply("append", lambda state, delta: state + delta)
+    catalog = ready_made(engine, tmp_path / "catalog", request)()
+    one, other = catalog.writer("one"), catalog.writer("other")
+    catalog.save_together([Save(writer, _manifest(1, "0"), {("op", 0): b"1"}) for writer in (one, other)])
+    saves = [_appended(2, b"+2", one), _appended(2, b"+2", other)]
+    with unreadable_after_appends(catalog.engine, MANIFESTS.name, times=1, error=error):
+        if error is StorageError:
+            told, answer = catalog.save_together(saves)
+            assert isinstance(told, CommitUnknownError)
+            assert isinstance(answer, Saved)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                catalog.save_together(saves)
+    assert [len(catalog.pipeline(name).list()) for name in ("one", "other")] == [2, 2]
+    assert all(isinstance(answer, Saved) and answer.replayed for answer in catalog.save_together(saves))
+    catalog.save_together([_appended(3, b"+3", one), _appended(3, b"+3", other)])
+    assert [catalog.pipeline(name).state(3).read("op") for name in ("one", "other")] == [b"1+2+3"] * 2
+    assert [writer.aborted for writer in (one, other)] == [frozenset()] * 2
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["many-fences", "one-fence"])
+def test_a_delta_of_one_that_stands_upon_nothing_is_told_and_the_rest_commit(
+    together: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    ld.register_apply("append", lambda state, delta: state + delta)
+    catalog = ready_made("memory", tmp_path / "catalog", request)()
+    writers = [catalog.writer(f"p{number}") for number in range(4)]
+    for number, writer in enumerate(writers[1:3]):
+        # The last of them at an id above the one that follows, the other with a builder that another save overtakes.
+        writer.save(_manifest(1 + 4 * number, "0"), {("op", 0): b"1"})
+    overtaken = writers[1].checkpoint(checkpoint_id=9)
+    overtaken.state_delta("op", b"+2", apply="append")
+    writers[1].save(_manifest(2, "0"), {("op", 0): b"2"})
+    saves = [
+        _appended(3, b"+3", writers[0]),
+        Save(writers[1], _manifest(9, "0"), overtaken._state),
+        _appended(3, b"+3", writers[2]),
+        Save(writers[3], _manifest(3, "0")),
+    ]
+    with patch.object(type(catalog.engine), "many_fences", together):
+        answers = catalog.save_together(saves)
+    assert [type(answer) for answer in answers] == [InvalidInputError, ConflictError, ConflictError, Saved]
+    assert [[head.checkpoint_id for head in catalog.pipeline(w.pipeline).list()] for w in writers] == [
+        [],
+        [1, 2],
+        [5],
+        [3],
+    ]

@@ -2,8 +2,10 @@
 
 import io
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -12,11 +14,16 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.bulk import BulkSave, save_all
+from laminar_delta.catalog.committing import given_up_on_failure
+from laminar_delta.catalog.decisions import Decision, decide
+from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.staged import Saved
+from laminar_delta.catalog.standing import REMOVED, RETIRED, standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import CommitUnknownError, ConflictError, InvalidInputError, SessionStateError
-from tests.support.faults import unheard_appends
+from tests.support.faults import unheard_appends, unreadable_after_appends
+from tests.support.stepping import stopped
 
 LARGE = random.Random(5).randbytes(200_000)
 
@@ -232,3 +239,98 @@ def test_a_state_is_the_same_whichever_way_it_comes(catalog: ld.Catalog) -> None
                 saved(again(b"SMALL"))
             with pytest.raises(ConflictError, match="operator_states"):
                 saved(again(b"small"), b"BESIDE")
+
+
+@pytest.mark.parametrize("how", ["save", "token", "store", "lost"])
+def test_what_is_committed_and_not_looked_after_is_told_so_and_looked_after_when_saved_again(
+    catalog: ld.Catalog, how: str
+) -> None:
+    if how == "store":
+        store = ld.DeltaCheckpointStore(catalog, "orders", max_retained=0)
+        store.save_with_state(ld.CheckpointManifest.new(1, 1), LARGE)
+    else:
+        writer = catalog.writer("orders")
+        _whole(writer, LARGE)
+        attempt = writer.committer.begin(2)
+        staged = writer.stage(attempt, replace(ld.CheckpointManifest.new(2, 2), parent_id=1), {("op", 0): LARGE[:-1]})
+
+    def save() -> None:
+        if how == "store":
+            store.save_with_state(replace(ld.CheckpointManifest.new(2, 2), parent_id=1), LARGE[:-1])
+        elif how == "token":
+            with given_up_on_failure([(writer.committer, attempt)]):
+                writer.commit(attempt, staged.manifest, staged.parts, state=staged.state)
+        else:
+            writer.save(replace(ld.CheckpointManifest.new(2, 2), parent_id=1), {("op", 0): LARGE[:-1]})
+
+    if how == "lost":
+        with unheard_appends(catalog.engine, MANIFESTS.name), pytest.raises(CommitUnknownError, match="is not known"):
+            save()
+    else:
+        hiccup = unreadable_after_appends(catalog.engine, MANIFESTS.name, times=1)
+        with hiccup, pytest.raises(CommitUnknownError, match="checkpoint 2 of pipeline 'orders' is committed") as told:
+            save()
+        assert told.value.details["key"] == {"pipeline": "orders", "checkpoint_id": 2}
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 2]
+    # Somebody retires what it needs, and looked at what is needed before it was committed.
+    decide(catalog.engine, "orders", lambda _: [Decision(checkpoint_id=1, word=RETIRED)], owner="ops")
+    save()
+    assert not standing(Reading(catalog.engine), "orders").retired
+    if how != "store":
+        assert writer.aborted <= ({attempt.attempt_id} if how != "token" else set())
+
+
+def test_a_checkpoint_that_needs_what_is_removed_stays_refused_however_often_it_is_saved(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    _whole(writer, b"S1")
+    manifest = replace(ld.CheckpointManifest.new(2, 2), parent_id=1)
+    decisions = [Decision(checkpoint_id=1, word=word) for word in (RETIRED, REMOVED)]
+    decide(catalog.engine, "orders", lambda _: decisions, owner="ops")
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="which maintenance removed"):
+            writer.save(manifest)
+    assert writer.aborted == frozenset()
+
+
+def test_the_state_before_is_that_of_the_checkpoint_committed_last_whoever_returns_last(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    _whole(writer, b"S1")
+    real, moved = writer.committer._turn, threading.Event()
+
+    class Turn:
+        def __enter__(self) -> None:
+            if not real.acquire(blocking=False):
+                moved.set()
+                real.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            real.release()
+
+    def second() -> None:
+        _whole(writer, b"S3")
+        moved.set()
+
+    cp = writer.checkpoint()
+    cp.state("op", b"S2", inline=False)
+    late = threading.Thread(target=second)
+    # The first is committed, and nobody was told yet what the next stands upon: the second returns, or waits.
+    with stopped(cp.commit, writer.basis, "are"), patch.object(writer.committer, "_turn", Turn()):
+        late.start()
+        assert moved.wait(60)
+    late.join()
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 2, 3]
+    _delta(writer, b"+4").commit()
+    assert _read(catalog, 4) == b"S3+4"
+
+
+def test_no_delta_stands_upon_a_checkpoint_that_came_after_a_higher_one(catalog: ld.Catalog) -> None:
+    writer = catalog.writer("orders")
+    _whole(writer, LARGE)
+    low = writer.checkpoint()
+    low.state("op", LARGE[:-2], inline=False)
+    _whole(writer, LARGE[:-3])
+    low.commit()
+    with pytest.raises(InvalidInputError, match="no state of operator 'op'"):
+        _delta(writer, b"+4").commit()
+    # Blocks are shared all the same.
+    assert len(catalog.pipeline("orders").state(_whole(writer, LARGE[:-5])).layouts()[0].needs) > 1

@@ -69,6 +69,31 @@ def unreadable(engine: Engine, table: str, *, code: ErrorCode = ErrorCode.STORAG
 
 
 @contextmanager
+def unreadable_after_appends(
+    engine: Engine, table: str, *, times: int, error: type[BaseException] = StorageError
+) -> Iterator[None]:
+    """Within: once an append to the table was answered, the next reads of it fail, so many times."""
+    real = engine.scan
+    left = 0
+
+    def answer(append: Callable[[], int]) -> int:
+        nonlocal left
+        version = append()
+        left = times
+        return version
+
+    def scan(name: str, **arguments: Any) -> pa.RecordBatchReader:
+        nonlocal left
+        if name == table and left:
+            left -= 1
+            raise error(f"table {name!r} cannot be read")
+        return real(name, **arguments)
+
+    with _append_to(engine, table, answer), patch.object(engine, "scan", scan):
+        yield
+
+
+@contextmanager
 def failing_merges(engine: Engine, table: str) -> Iterator[None]:
     """Within: merges into the table fail before anything is written."""
 

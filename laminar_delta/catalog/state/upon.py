@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.codec import block_name, flat_view
 from laminar_delta.errors import ConflictError, InvalidInputError
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.layout import Layout, Origin
     from laminar_delta.catalog.state.policy import StatePolicy
+    from laminar_delta.catalog.state.staging import Layouts, States
     from laminar_delta.codec import StateSource
 
 
@@ -41,6 +43,13 @@ def origins(upon: Layout | None, attempt: Attempt, key: Key, policy: StatePolicy
             next_step="Save the whole state this time.",
         )
     return (*upon.upon, upon.origin)
+
+
+def check_upon(upon: Layouts, attempt: Attempt, states: States, policy: StatePolicy) -> None:
+    """Raises what staging would raise for an application delta among the states that nothing is there for to stand upon."""
+    for key, source in states.items():
+        if isinstance(source, AppliedDelta):
+            origins(upon.get(key), attempt, key, policy)
 
 
 def is_stored_upon(upon: Layout, policy: StatePolicy) -> bool:

@@ -6,8 +6,10 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from deltalake import DeltaTable, write_deltalake
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
@@ -22,6 +24,7 @@ from laminar_delta.streaming import (
 )
 from laminar_delta.streaming.checks import ResumeCode
 from laminar_delta.streaming.starting import END_INDEX
+from tests.support.stream_plans import Asked
 
 SPARK = Path(__file__).parents[1] / "data" / "spark"
 
@@ -117,6 +120,41 @@ def test_delta_begins_with_whole_versions(
                 starting_options(catalog, "q", "source-0", repeat=repeat)
         else:
             assert starting_options(catalog, "q", "source-0", repeat=repeat) == {"startingVersion": str(version)}
+
+
+def test_a_delta_source_that_has_read_everything_begins_with_a_version_that_is_there(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """Delta refuses a `startingVersion` behind the newest, and that is where `availableNow` leaves a source."""
+    table, session = tmp_path / "in", Asked()
+    where: Any = {"spark": session, "table": str(table)}
+    look: Any = {"spark": session, "tables": {"source-0": str(table)}}
+    for _ in range(2):
+        write_deltalake(table, pa.table({"n": [1]}), mode="append")
+    behind = {"reservoirId": DeltaTable(table).metadata().id, "reservoirVersion": 2, "index": -1}
+    captured(catalog, tmp_path, json.dumps({**behind, "isStartingVersion": False}))
+    with pytest.raises(ConflictError, match=r"has read all of .*/in: Delta refuses `startingVersion` 2") as caught:
+        starting_options(catalog, "q", "source-0", **where)
+    assert (caught.value.expected, caught.value.found) == ("a version up to 1", 2)
+    for way in ("next commit", "restore_spark_checkpoint", "timestampOutOfRange.enabled"):
+        assert way in (caught.value.next_step or "")
+    found = check_resume(catalog, "q", **look)
+    assert [(one.code, one.severity) for one in found.findings] == [(ResumeCode.VERSION_AWAITED, Severity.WARNING)]
+    # A directory that is restored there waits: nothing speaks against that.
+    assert (found.ok, found.findings[0].next_step) == (True, caught.value.next_step)
+    with pytest.raises(InvalidInputError, match="cannot be asked"):
+        starting_options(catalog, "q", "source-0", spark=where["spark"])
+    write_deltalake(table, pa.table({"n": [2]}), mode="append")
+    assert starting_options(catalog, "q", "source-0", **where) == {"startingVersion": "2"}
+    assert check_resume(catalog, "q", **look).findings == ()
+    with catalog.writer("q") as writer:
+        writer.edit_offsets({"source-0": {"reservoirVersion": "4"}}, reason="test")
+    with pytest.raises(ConflictError, match="has only 2: it was copied or set back"):
+        starting_options(catalog, "q", "source-0", **where)
+    # In the middle of a snapshot it is that version which has to be there.
+    with catalog.writer("q") as writer:
+        writer.edit_offsets({"source-0": {"reservoirVersion": "3", "isStartingVersion": "true"}}, reason="test")
+    assert [one.code for one in check_resume(catalog, "q", **look).findings] == [ResumeCode.VERSION_AHEAD]
 
 
 def test_files_have_no_option_and_tell_what_was_read(catalog: ld.Catalog) -> None:

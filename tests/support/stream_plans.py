@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from deltalake import DeltaTable
 
 import laminar_delta as ld
 from laminar_delta import streaming
@@ -133,6 +136,28 @@ class TableSink:
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         return self._outcome
+
+
+class Asked:
+    """A session that can be asked about Delta tables: delta-rs reads them, in the place of Spark."""
+
+    def __init__(self, rows: list[tuple[Any, ...]] | None = None) -> None:
+        self._rows = rows or []
+
+    def sql(self, text: str) -> Asked:
+        what, path = re.fullmatch(r"DESCRIBE (DETAIL|HISTORY) delta\.`(.+)`", text).groups()  # type: ignore[union-attr]
+        table = DeltaTable(path)
+        versions = [commit["version"] for commit in table.history()]
+        row = (table.metadata().id,) if what == "DETAIL" else (min(versions), max(versions))
+        return Asked(rows=[row])
+
+    def select(self, *columns: str) -> Asked:
+        return self
+
+    selectExpr = select  # noqa: N815  # Spark's name
+
+    def collect(self) -> list[tuple[Any, ...]]:
+        return self._rows
 
 
 @dataclass

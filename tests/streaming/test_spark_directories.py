@@ -259,6 +259,35 @@ def test_a_captured_query_that_is_taken_back_goes_on_with_foreach_batch(
     assert list(sink.batches.values()) == [(3,)]
 
 
+@pytest.mark.parametrize("files", [1, 200], ids=["in the row", "too long for the row"])
+def test_nothing_is_captured_into_the_pipeline_of_foreach_batch(
+    catalog: ld.Catalog, tmp_path: Path, files: int
+) -> None:
+    """What is captured has no state of the function's, and would be what the next batch goes on from."""
+    planned = Planned(tmp_path / "query")
+
+    def keep(frame: Any, batch: Any) -> None:
+        batch.checkpoint.state("total", b"7")
+
+    planned.plan(0, *(f"file:///landing/{number:0100}.json" for number in range(files)))
+    with planned.deliver(catalog, keep) as deliver:
+        deliver(Frame(7), 0)  # type: ignore[arg-type]  # stands in for Spark's
+    (planned.home / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match="is kept by `foreach_batch`") as caught:
+            capture_spark_checkpoint(catalog, "orders", planned.home, dry_run=dry_run)
+        assert (caught.value.found, "`orders.spark`" in (caught.value.next_step or "")) == (planned.query_id, True)
+    with catalog.writer("orders") as writer:
+        writer.rewind(1, reason="the same, derived")
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 2]
+    assert catalog.pipeline("orders").state(2).read("total") == b"7"
+    # Captures have a pipeline of their own, also when one of them was gone back to.
+    assert capture_spark_checkpoint(catalog, "orders.spark", planned.home).imported == (1,)
+    with catalog.writer("orders.spark") as writer:
+        writer.rewind(1, reason="again")
+    assert capture_spark_checkpoint(catalog, "orders.spark", planned.home).already_there == 1
+
+
 def test_what_is_in_the_catalog_already_is_not_read_again(query: Path, catalog: ld.Catalog) -> None:
     really, read = Place.stream, list[str]()
 

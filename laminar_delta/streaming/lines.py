@@ -127,11 +127,19 @@ class Head:
         )
 
 
-_OWN = frozenset({"query_id", "lineage", "batch_id", "given"})
+_OWN = frozenset({"query_id", "lineage", "batch_id", "given", "restored_from"})
 """What of a document is not Spark's."""
+_MADE_FROM = ("pipeline", "checkpoint_id", "batch_id")
+"""What the first batch in a restored directory keeps of what that was made from."""
 
 
-def document(line: Line, batch_id: int, told: Mapping[str, str], given: Iterable[str]) -> bytes:
+def document(
+    line: Line,
+    batch_id: int,
+    told: Mapping[str, str],
+    given: Iterable[str],
+    restored: Mapping[str, object] | None = None,
+) -> bytes:
     """What a batch's checkpoint keeps beside offsets and state.
 
     Args:
@@ -139,8 +147,13 @@ def document(line: Line, batch_id: int, told: Mapping[str, str], given: Iterable
         batch_id: Its number.
         told: Spark's log entries as they are.
         given: The sinks that get something of it.
+        restored: What the query's directory was restored from, if it was; see `RunningQuery.restored_from`.
     """
-    said = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, "given": sorted(given), **told}
+    said: dict[str, object] = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id}
+    said |= {"given": sorted(given), **told}
+    if restored and restored.keys() >= set(_MADE_FROM) and restored["batch_id"] == batch_id - 1:
+        # The first batch in that directory: what came before is under another id, and found by this only. As captures say it.
+        said["restored_from"] = {name: restored[name] for name in _MADE_FROM}
     return json.dumps(said, sort_keys=True, ensure_ascii=False).encode()
 
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.interop.sparkdir.logs import connector_checkpoints, parse_offsets
 from laminar_delta.model import Severity, SinkCommitStatus
 from laminar_delta.streaming import (
     capture_spark_checkpoint,
@@ -23,6 +24,7 @@ from laminar_delta.streaming import (
     starting_options,
 )
 from laminar_delta.streaming.checks import ResumeCode
+from laminar_delta.streaming.lines import DOCUMENT, Line, document
 from laminar_delta.streaming.starting import END_INDEX
 from tests.support.stream_plans import Asked
 
@@ -61,6 +63,38 @@ def test_offsets_that_were_moved_are_the_ones_that_count(catalog: ld.Catalog, tm
     restore_spark_checkpoint(catalog, "q", moved.checkpoint_id, tmp_path / "out")
     assert (tmp_path / "out/offsets/3").read_text().split("\n")[2] == '{"orders":{"0":100,"1":3}}'
     assert (tmp_path / "out/offsets/2").read_text().split("\n")[2] == '{"orders":{"0":7,"1":3}}'
+
+
+def test_a_query_with_state_of_spark_s_own_is_moved_too(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """Its state comes from a capture, which has the offsets that the batch was run with, not those it was moved to."""
+    query = captured(catalog, tmp_path, '{"orders":{"0":7,"1":3}}')
+    line = Line(pipeline="orders", query_id=json.loads((query / "metadata").read_text())["id"])
+
+    def save(writer: Any, batch: int, text: str) -> None:
+        """As `foreach_batch` does it."""
+        with writer.checkpoint(epoch=batch + 1) as cp:
+            (found,) = connector_checkpoints(parse_offsets("", text.encode()), batch + 1).values()
+            cp.source("source-0", found.offsets, metadata=found.metadata)
+            cp.state(DOCUMENT, document(line, batch, {"offsets": text}, []))
+
+    with catalog.writer("orders") as writer:
+        for batch in range(4):
+            save(writer, batch, (query / "offsets" / str(batch)).read_text())
+        moved = writer.edit_offsets({"source-0": {"orders-0": "100"}}, reason="skip a poison pill")
+    made = restore_spark_checkpoint(catalog, "orders", moved.checkpoint_id, tmp_path / "out", captured_in="q")
+    assert (made.batch_id, made.notes) == (3, ())
+    assert made.state_files > 0
+    head, told, offsets = (tmp_path / "out/offsets/3").read_text().split("\n")
+    assert [head, told] == (query / "offsets/3").read_text().split("\n")[:2]
+    assert offsets == '{"orders":{"0":100,"1":3}}'
+    assert (tmp_path / "out/offsets/2").read_text() == (query / "offsets/2").read_text()
+    assert (tmp_path / "out/commits/3").read_text() == (query / "commits/3").read_text()
+    # What was captured of another run of the batch is still refused: its state is not that of this one.
+    with catalog.writer("orders") as writer:
+        save(writer, 3, (query / "offsets/3").read_text().replace('"0":7', '"0":8'))
+        other = writer.edit_offsets({"source-0": {"orders-0": "7"}}, reason="as the capture has it")
+    with pytest.raises(ConflictError, match="with other offsets"):
+        restore_spark_checkpoint(catalog, "orders", other.checkpoint_id, tmp_path / "no", captured_in="q")
 
 
 def test_an_offset_of_another_kind_that_was_moved_is_not_written(catalog: ld.Catalog, tmp_path: Path) -> None:

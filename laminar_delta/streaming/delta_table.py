@@ -48,6 +48,7 @@ class Landed:
     """Where a batch is in the table."""
 
     version: int
+    batch: int
     generation: int
     """Of the writer whose write it was."""
     sink: str | None
@@ -131,6 +132,12 @@ class SinkTable:
 
     def find(self, spark: SparkSession, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
         """Where a batch is, and whether all of the history that could have it was seen. Raises `StorageError`."""
+        found, is_whole = self.newest(spark, line, batch_id)
+        # Numbers of a line only go up: behind an earlier one it cannot be.
+        return (found if found is not None and found.batch == batch_id else None), is_whole
+
+    def newest(self, spark: SparkSession, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
+        """The same for the newest batch of a line up to a number: not all of them gave the table something."""
         limit = FIRST_LOOK
         while True:
             rows = self._history(spark, limit)
@@ -138,11 +145,9 @@ class SinkTable:
                 said = _said(row["userMetadata"])
                 if said.get("application_id") != line.application_id or said.get("closed"):
                     continue
-                if said["batch"] == batch_id:
-                    found = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
-                    return found, True
-                if said["batch"] < batch_id:  # numbers of a line only go up
-                    return None, True
+                if said["batch"] <= batch_id:
+                    version, batch, sink = row["version"], said["batch"], said.get("sink")
+                    return Landed(version=version, batch=batch, generation=said["generation"], sink=sink), True
             if len(rows) < limit:
                 return None, not rows or rows[-1]["version"] == 0
             limit *= WIDER

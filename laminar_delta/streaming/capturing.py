@@ -93,11 +93,11 @@ def _check_own(catalog: Catalog, pipeline: str) -> None:
     Raises:
         ConflictError: It has checkpoints of batches that were not captured.
     """
-    columns = ["checkpoint_id", "external_id", "operators"]
-    rows = catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(pipeline), columns=columns)
-    # The newest first: one is enough, and in a pipeline of captures only what was derived is looked into at all.
+    # In a pipeline of captures only what was derived is looked at. The newest first: one is enough.
+    where = col("pipeline").eq(pipeline) & col("external_id").is_null()
+    rows = catalog.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id", "operators"])
     for row in sorted(rows, key=lambda row: -int(row["checkpoint_id"])):
-        if row["external_id"] is not None or DOCUMENT not in (entry["operator"] for entry in row["operators"]):
+        if DOCUMENT not in (entry["operator"] for entry in row["operators"]):
             continue
         number = row["checkpoint_id"]
         query_id = (document_of(catalog.pipeline(pipeline).state(number)) or {}).get("query_id")

@@ -48,11 +48,12 @@ class Landed:
     """Where a batch is in the table."""
 
     version: int
-    batch: int
     generation: int
     """Of the writer whose write it was."""
     sink: str | None
     """Which of its sinks; None where the commit does not say."""
+    batch: int | None = None
+    """Which batch it is, where that was not known before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,6 @@ class SinkTable:
 
     def find(self, spark: SparkSession, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
         """Where a batch is, and whether all of the history that could have it was seen. Raises `StorageError`."""
-        found, is_whole = self.newest(spark, line, batch_id)
-        # Numbers of a line only go up: behind an earlier one it cannot be.
-        return (found if found is not None and found.batch == batch_id else None), is_whole
-
-    def newest(self, spark: SparkSession, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
-        """The same for the newest batch of a line up to a number: not all of them gave the table something."""
         limit = FIRST_LOOK
         while True:
             rows = self._history(spark, limit)
@@ -145,9 +140,11 @@ class SinkTable:
                 said = _said(row["userMetadata"])
                 if said.get("application_id") != line.application_id or said.get("closed"):
                     continue
-                if said["batch"] <= batch_id:
-                    version, batch, sink = row["version"], said["batch"], said.get("sink")
-                    return Landed(version=version, batch=batch, generation=said["generation"], sink=sink), True
+                if said["batch"] == batch_id:
+                    found = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
+                    return found, True
+                if said["batch"] < batch_id:  # numbers of a line only go up
+                    return None, True
             if len(rows) < limit:
                 return None, not rows or rows[-1]["version"] == 0
             limit *= WIDER
@@ -160,6 +157,21 @@ class SinkTable:
             if is_absent(error):
                 return []
             raise StorageError(f"the history of {self.named} cannot be read: {first_line(error)}") from error
+
+    def newest(self, spark: SparkSession, line: Line, up_to: int) -> tuple[Landed | None, bool]:
+        """Where the newest batch of a line up to a number is, as not all of them gave the table something; else like `find`."""
+        limit = FIRST_LOOK
+        while True:
+            rows = self._history(spark, limit)
+            for row in rows:
+                said = _said(row["userMetadata"])
+                is_own = said.get("application_id") == line.application_id and not said.get("closed")
+                if is_own and said["batch"] <= up_to:
+                    told = {"version": row["version"], "generation": said["generation"], "sink": said.get("sink")}
+                    return Landed(**told, batch=said["batch"]), True
+            if len(rows) < limit:
+                return None, not rows or rows[-1]["version"] == 0
+            limit *= WIDER
 
 
 def absolute(path: str | Path) -> str:

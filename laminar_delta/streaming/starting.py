@@ -64,9 +64,10 @@ def starting_options(
         failed_sinks: Whether a checkpoint may be begun at that a sink failed to deliver.
         kafka: How to reach the brokers, as for `check_resume`. Spark wants each partition of the topics named: with this, those
             that are new since begin at their beginning.
-        spark: The session to ask for a Delta source's table.
-        table: That table, a path or a name: whether it has the version already. Delta refuses one that is still to come, and a
-            source that has read everything goes on with such a one. Without, only the start of the query tells.
+        spark: The session to ask for a Delta source's table. With `table` or not at all.
+        table: That table, a path or a name: whether it has the version already, or else `ConflictError`. Delta refuses one that
+            is still to come, and a source that has read everything goes on with such a one. Without, only the start of the
+            query tells.
         timeout_s: How long a broker may take to answer.
 
     Returns:
@@ -75,9 +76,8 @@ def starting_options(
     Raises:
         ConflictError: The checkpoint was passed over by a recovery, or a sink does not have it: what comes after it is not all
             that is missing. Or a Delta source stood where no option can begin: in the middle of a version, or of its first
-            snapshot, or behind the newest version there is.
-        InvalidInputError: Code `unsupported`: a file source, for which Spark has no such option. Or of `spark` and `table` one
-            was given alone.
+            snapshot.
+        InvalidInputError: Code `unsupported`: a file source, for which Spark has no such option.
         NotFoundError: There is no such checkpoint or source.
     """
     manifest, found = find_source(catalog, pipeline, source, checkpoint_id, failed_sinks)

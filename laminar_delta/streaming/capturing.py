@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import InvalidInputError
+from laminar_delta.errors import ConflictError, InvalidInputError
 from laminar_delta.interop.detecting import check_apart, open_source
 from laminar_delta.interop.importing import import_source
 from laminar_delta.interop.place import Limits
 from laminar_delta.interop.sparkdir import SparkSource
+from laminar_delta.interop.sparkdir.source import DOCUMENT
+from laminar_delta.streaming.documents import document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +57,7 @@ def capture_spark_checkpoint(
         progress: Told how far it is.
 
     Raises:
-        ConflictError: Another writer holds the pipeline.
+        ConflictError: Another writer holds the pipeline, or it is that of a `foreach_batch`.
         NotFoundError: There is no checkpoint directory at that place.
     """
     if states is not None and states < 0:
@@ -63,6 +65,7 @@ def capture_spark_checkpoint(
     if filesystem is None and catalog.engine.persistent:
         check_apart(location, catalog.engine.location)
     source = spark_source(location, filesystem=filesystem, limits=limits)
+    _check_own(catalog, pipeline)
     planned = source.planned()
     first = 0 if states is None else planned[max(0, len(planned) - states)] if states and planned else 2**63
     source = SparkSource(source.place, states_from=first, numbered=_only_of(catalog, pipeline, source.query_id))
@@ -82,6 +85,30 @@ def spark_source(
             next_step="Bring it in with `interop.import_checkpoints`.",
         )
     return source
+
+
+def _check_own(catalog: Catalog, pipeline: str) -> None:
+    """Refuses a pipeline that `foreach_batch` keeps: what is captured would be its head, without the state of its function.
+
+    Raises:
+        ConflictError: It has checkpoints of batches that were not captured.
+    """
+    # In a pipeline of captures only what was derived is looked at. The newest first: one is enough.
+    where = col("pipeline").eq(pipeline) & col("external_id").is_null()
+    rows = catalog.reading.rows(MANIFESTS, where=where, columns=["checkpoint_id", "operators"])
+    for row in sorted(rows, key=lambda row: -int(row["checkpoint_id"])):
+        if DOCUMENT not in (entry["operator"] for entry in row["operators"]):
+            continue
+        number = row["checkpoint_id"]
+        query_id = (document_of(catalog.pipeline(pipeline).state(number)) or {}).get("query_id")
+        if query_id is not None:
+            raise ConflictError(
+                f"pipeline {pipeline!r} is kept by `foreach_batch`: checkpoint {number} is of query {query_id}",
+                expected="a pipeline of captures",
+                found=query_id,
+                next_step=f"Capture into `{pipeline}.spark`, and name it in `captured_in` when restoring.",
+                details={"checkpoint_id": number},
+            )
 
 
 def _only_of(catalog: Catalog, pipeline: str, query_id: str | None) -> bool:

@@ -48,6 +48,7 @@ class ResumeCode(str, Enum):
     QUERY_UNKNOWN = "query-unknown"
     NOT_CHECKED = "not-checked"
     NOT_DELIVERED = "not-delivered"
+    VERSION_AWAITED = "version-awaited"
 
     def __str__(self) -> str:
         return self.value
@@ -233,7 +234,7 @@ def _check_kafka(
 
 
 def _check_delta(name: str, source: ConnectorCheckpoint, spark: SparkSession, table: str) -> Iterator[ResumeFinding]:
-    from laminar_delta.streaming.delta_checks import table_facts
+    from laminar_delta.streaming.delta_checks import WAYS_ON, table_facts
 
     try:
         # Whole or not does not matter here: the version itself must be there.
@@ -265,12 +266,23 @@ def _check_delta(name: str, source: ConnectorCheckpoint, spark: SparkSession, ta
             expected=version,
             found=facts.oldest,
         )
-    elif version > facts.newest + 1:
+    elif version > (facts.newest if is_snapshot else facts.newest + 1):
         yield _fatal(
             ResumeCode.VERSION_AHEAD,
             name,
             f"source {name!r} goes on with version {version}, and {table} has only {facts.newest}: it was copied or set back",
             "Find the table the query read, or begin a new line.",
+            expected=version,
+            found=facts.newest,
+        )
+    elif version == facts.newest + 1:
+        # No reason not to resume: a query that goes on in a checkpoint directory waits for the version.
+        yield ResumeFinding(
+            severity=Severity.WARNING,
+            code=ResumeCode.VERSION_AWAITED,
+            source=name,
+            message=f"source {name!r} has read all of {table}: no option begins with version {version} until it is there",
+            next_step=WAYS_ON,
             expected=version,
             found=facts.newest,
         )

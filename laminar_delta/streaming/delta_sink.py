@@ -20,12 +20,13 @@ from laminar_delta.catalog.sinks import SinkEpoch
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from laminar_delta.streaming.batch import Written
 from laminar_delta.streaming.delta_table import APPEND, MODES, Landed, SinkTable, first_line
-from laminar_delta.streaming.lines import line_of
+from laminar_delta.streaming.lines import Head, came_from, line_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.streaming.lines import Line
 
 OURS = frozenset({"txnappid", "txnversion", "usermetadata"})
@@ -172,22 +173,43 @@ class DeltaSink:
         return self._outcomes[epoch]
 
     def version_of(self, catalog: Catalog, pipeline: str, checkpoint_id: int, spark: SparkSession) -> int:
-        """The version of the table that a checkpoint's batch made: what to restore it to for a rewind.
+        """The version of the table that a checkpoint's batch left: what to restore it to for a rewind.
+
+        Of a batch that gave the table nothing it is the version that one before it made, of its own line or of that which the
+        line went on from.
 
         Raises:
-            NotFoundError: The checkpoint is of no batch, or its commit is not in the table's history any more.
+            NotFoundError: The checkpoint is of no batch, or its commit is not in the table's history any more; or nothing was
+                written to the table by then.
         """
-        reading = catalog.reading
-        made_for = line_of(reading, committed_row(reading, pipeline, checkpoint_id))
-        # Whatever the sink is called here: the line names the batch. The session is not kept: a sink may be handed on.
-        found = None if made_for is None else self._table.find(spark, *made_for)[0]
+        found = self._left_by(catalog.reading, committed_row(catalog.reading, pipeline, checkpoint_id), spark)
         if found is None:
             raise NotFoundError(
                 f"the history of {self.table} does not have the batch of checkpoint {checkpoint_id} of {pipeline!r}",
                 expected=checkpoint_id,
-                next_step="Choose a checkpoint whose commit the table's log still has.",
+                next_step="Choose a checkpoint whose commit the table's log still has, or a later one.",
             )
         return found.version
+
+    def _left_by(self, reading: Reading, row: Row, spark: SparkSession) -> Landed | None:
+        """The newest commit up to a checkpoint. The session is not kept: a sink may be handed on."""
+        missed: set[str] = set()
+        at: Row | None = row
+        while at is not None and (made_for := line_of(reading, at)) is not None:
+            found, is_whole = self._table.newest(spark, *made_for)
+            if found is None or found.batch != made_for[1]:
+                given = Head.of(reading, at).given
+                if given is None:  # saved when that was not kept yet: it may have been given something
+                    return None
+                missed |= given
+            # Whatever the sink is called here: the line names the batch, and the commit the sink.
+            name = self.name if found is None else found.sink or self.name
+            if name in missed:
+                return None
+            if found is not None or not is_whole:
+                return found
+            at = came_from(reading, at)
+        return None
 
     def _batch(self, epoch: SinkEpoch) -> tuple[Line, int]:
         if epoch in self._batches:

@@ -52,6 +52,8 @@ class Landed:
     """Of the writer whose write it was."""
     sink: str | None
     """Which of its sinks; None where the commit does not say."""
+    batch: int | None = None
+    """Which batch it is, where that was not known before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,21 @@ class SinkTable:
             if is_absent(error):
                 return []
             raise StorageError(f"the history of {self.named} cannot be read: {first_line(error)}") from error
+
+    def newest(self, spark: SparkSession, line: Line, up_to: int) -> tuple[Landed | None, bool]:
+        """Where the newest batch of a line up to a number is, as not all of them gave the table something; else like `find`."""
+        limit = FIRST_LOOK
+        while True:
+            rows = self._history(spark, limit)
+            for row in rows:
+                said = _said(row["userMetadata"])
+                is_own = said.get("application_id") == line.application_id and not said.get("closed")
+                if is_own and said["batch"] <= up_to:
+                    told = {"version": row["version"], "generation": said["generation"], "sink": said.get("sink")}
+                    return Landed(**told, batch=said["batch"]), True
+            if len(rows) < limit:
+                return None, not rows or rows[-1]["version"] == 0
+            limit *= WIDER
 
 
 def absolute(path: str | Path) -> str:

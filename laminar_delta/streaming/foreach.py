@@ -262,7 +262,7 @@ class ForeachBatch:
             watermark=planned.entry.watermark_ms,
             source_names=[f"source-{index}" for index in range(len(planned.entry.offsets))],
         )
-        checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.told, frames))
+        checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.told, frames, run.restored))
         for (index, number), entry in planned.compacted.items():
             checkpoint.state(f"{SOURCES}/{index}", entry, partition=number)
         return frozenset(frames)

@@ -33,6 +33,8 @@ class KeptBatch:
     manifest: CheckpointManifest
     state: CheckpointState
     planned: PlannedBatch
+    as_run: tuple[str, ...]
+    """The offsets that Spark ran the batch with: those of `planned`, unless a source was moved since."""
     offsets: dict[int, bytes]
     """Entries of the offset log: of the batch before, and its own."""
     commits: dict[int, bytes]
@@ -50,17 +52,22 @@ class KeptBatch:
         Raises:
             ConflictError: That one ended elsewhere: it is another run of the batch.
         """
-        if other.planned.offsets != self.planned.offsets:
+        if other.as_run != self.as_run:
             raise ConflictError(
                 f"batch {self.batch_id} was captured by pipeline {other.pipeline!r} with other offsets",
-                expected=self.planned.offsets,
-                found=other.planned.offsets,
+                expected=self.as_run,
+                found=other.as_run,
                 next_step="Capture the directory of the run that this checkpoint is of.",
             )
+        offsets, planned = other.offsets, other.planned
+        if self.planned.offsets != self.as_run:  # moved since: what this checkpoint says of the batch counts
+            offsets, planned = {**offsets, self.batch_id: self.offsets[self.batch_id]}, self.planned
         return replace(
             other,
             pipeline=self.pipeline,
             checkpoint_id=self.checkpoint_id,
+            planned=planned,
+            offsets=offsets,
             has_later=self.has_later or other.has_later,
         )
 
@@ -84,6 +91,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
     origin = origin_of(catalog.reading, state.row)
     query_id, batch = query_and_batch(origin, document)
     others = Others.of(catalog, query_id, origin, batch)
+    planned = parse_offsets(f"offsets/{batch}", document["offsets"].encode())
     kept = KeptBatch(
         pipeline=pipeline,
         checkpoint_id=checkpoint_id,
@@ -91,7 +99,8 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         batch_id=batch,
         manifest=manifest,
         state=state,
-        planned=parse_offsets(f"offsets/{batch}", document["offsets"].encode()),
+        planned=planned,
+        as_run=planned.offsets,
         offsets={batch: document["offsets"].encode()},
         commits={},
         has_later=others.has_any(number for number in others.batches if number > batch),

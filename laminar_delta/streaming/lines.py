@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from laminar_delta.catalog.healing import find_row
+from laminar_delta.catalog.healing import find_row, find_rows
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.errors import ConflictError, NotFoundError
 from laminar_delta.interop.sparkdir.source import DOCUMENT
@@ -23,7 +24,7 @@ from laminar_delta.streaming.documents import origin_of, query_and_batch
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
 
-__all__ = ["DOCUMENT", "Head", "Line", "document", "line_left", "line_of", "logs_of"]
+__all__ = ["DOCUMENT", "Head", "Line", "came_from", "document", "line_left", "line_of", "logs_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +128,19 @@ class Head:
         )
 
 
-_OWN = frozenset({"query_id", "lineage", "batch_id", "given"})
+_OWN = frozenset({"query_id", "lineage", "batch_id", "given", "restored_from"})
 """What of a document is not Spark's."""
+_MADE_FROM = ("pipeline", "checkpoint_id", "batch_id")
+"""What the first batch in a restored directory keeps of what that was made from."""
 
 
-def document(line: Line, batch_id: int, told: Mapping[str, str], given: Iterable[str]) -> bytes:
+def document(
+    line: Line,
+    batch_id: int,
+    told: Mapping[str, str],
+    given: Iterable[str],
+    restored: Mapping[str, object] | None = None,
+) -> bytes:
     """What a batch's checkpoint keeps beside offsets and state.
 
     Args:
@@ -139,8 +148,13 @@ def document(line: Line, batch_id: int, told: Mapping[str, str], given: Iterable
         batch_id: Its number.
         told: Spark's log entries as they are.
         given: The sinks that get something of it.
+        restored: What the query's directory was restored from, if it was; see `RunningQuery.restored_from`.
     """
-    said = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, "given": sorted(given), **told}
+    said: dict[str, object] = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id}
+    said |= {"given": sorted(given), **told}
+    if restored and restored.keys() >= set(_MADE_FROM) and restored["batch_id"] == batch_id - 1:
+        # The first batch in that directory: what came before is under another id, and found by this only. As captures say it.
+        said["restored_from"] = {name: restored[name] for name in _MADE_FROM}
     return json.dumps(said, sort_keys=True, ensure_ascii=False).encode()
 
 
@@ -166,6 +180,19 @@ def line_left(reading: Reading, row: Row) -> Line | None:
         at = None if over is None else find_row(reading, at["pipeline"], over)
     found = None if at is None else line_of(reading, at)
     return None if found is None else found[0]
+
+
+def came_from(reading: Reading, row: Row) -> Row | None:
+    """The checkpoint of a batch that the line of another one went on from; None where that began with nothing."""
+    made_for, pipeline = line_of(reading, row), row["pipeline"]
+    passed_over = standing(reading, pipeline).abandoned
+    for before in sorted(find_rows(reading, pipeline).rows, key=lambda row: -int(row["checkpoint_id"])):
+        if before["checkpoint_id"] >= row["checkpoint_id"] or before["checkpoint_id"] in passed_over:
+            continue
+        found = line_of(reading, before)
+        if before["derived_how"] or found is None or made_for is None or found[0] != made_for[0]:
+            return origin_of(reading, before)
+    return None
 
 
 def _is_own(operator: str) -> bool:

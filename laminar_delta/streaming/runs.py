@@ -50,6 +50,8 @@ class Run:
     previous: CheckpointManifest | None
     batch_id: int
     """The last batch it was given."""
+    restored: Mapping[str, object]
+    """What the query's directory was restored from; nothing of one that was not."""
     is_fresh: bool = False
     """Whether the function begins without the state of the head: the query reads everything again."""
 
@@ -135,11 +137,12 @@ class Starting:
         resumed = self.coordinator.resume(failed_sinks=failed_sinks, start_over=start_over)
         self._tell_repeats(resumed)
         recovery = resumed.recovery
+        restored = self.query.restored_from()
         is_fresh, head, left, line = False, None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
         if recovery.chosen_id is not None:
             row = committed_row(reading, pipeline, recovery.chosen_id)
             head, left = Head.of(reading, row), line_left(reading, row)
-            line = head.following(pipeline, self.query.query_id, batch_id, self.query.restored_from())
+            line = head.following(pipeline, self.query.query_id, batch_id, restored)
             is_fresh = self._is_fresh(head, batch_id, after_reset)
         elif batch_id > 0:
             log_event(
@@ -167,6 +170,7 @@ class Starting:
             head=head,
             previous=None if is_fresh else recovery.manifest,
             batch_id=batch_id,
+            restored=restored,
             is_fresh=is_fresh,
         )
 

@@ -22,6 +22,8 @@ from laminar_delta.streaming.kafka_checks import broker_range
 from laminar_delta.streaming.kept import find_batch
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint
     from laminar_delta.streaming.kafka_checks import KafkaSettings
@@ -47,6 +49,8 @@ def starting_options(
     repeat: bool = False,
     failed_sinks: FailedSinks = FailedSinks.SKIP,
     kafka: KafkaSettings | None = None,
+    spark: SparkSession | None = None,
+    table: str | None = None,
     timeout_s: float = 20.0,
 ) -> dict[str, str]:
     """The options with which `readStream` begins where a checkpoint was.
@@ -60,6 +64,10 @@ def starting_options(
         failed_sinks: Whether a checkpoint may be begun at that a sink failed to deliver.
         kafka: How to reach the brokers, as for `check_resume`. Spark wants each partition of the topics named: with this, those
             that are new since begin at their beginning.
+        spark: The session to ask for a Delta source's table. With `table` or not at all.
+        table: That table, a path or a name: whether it has the version already, or else `ConflictError`. Delta refuses one that
+            is still to come, and a source that has read everything goes on with such a one. Without, only the start of the
+            query tells.
         timeout_s: How long a broker may take to answer.
 
     Returns:
@@ -81,7 +89,9 @@ def starting_options(
                 topics[topic].setdefault(str(partition), EARLIEST)
         return {"startingOffsets": json.dumps(topics, sort_keys=True, separators=(",", ":"))}
     if kind == DELTA:
-        return {"startingVersion": str(delta_version(source, found, repeat=repeat))}
+        version = delta_version(source, found, repeat=repeat)
+        _check_table(source, version, spark, table)
+        return {"startingVersion": str(version)}
     is_files = kind == FILES
     raise InvalidInputError(
         f"source {source!r} of checkpoint {manifest.checkpoint_id} is of kind {kind}: Spark has no option to begin there",
@@ -237,6 +247,21 @@ def delta_version(source: str, found: ConnectorCheckpoint, *, repeat: bool = Fal
             next_step=f"{_EXACTLY} `repeat=True` begins with version {version} and reads those files again.",
         )
     return version
+
+
+def _check_table(source: str, version: int, spark: SparkSession | None, table: str | None) -> None:
+    if spark is None and table is None:
+        return
+    if spark is None or table is None:
+        raise InvalidInputError(
+            f"whether the table of source {source!r} has version {version} cannot be asked",
+            expected="spark and table",
+            found="table" if spark is None else "spark",
+            next_step="Give both, or neither.",
+        )
+    from laminar_delta.streaming.delta_checks import check_begins  # loads pyspark
+
+    check_begins(spark, table, source, version)
 
 
 def offset_number(source: str, found: ConnectorCheckpoint, name: str) -> int:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 import laminar_delta as ld
-from laminar_delta.errors import NotFoundError
+from laminar_delta.errors import ConflictError, NotFoundError
 from laminar_delta.model import Severity
 from laminar_delta.streaming import (
     BatchResult,
@@ -244,13 +244,30 @@ def test_a_delta_source_is_taken_back_looked_at_and_begun_by_options(
     (finding,) = check_resume(catalog, "q", ahead, spark=session, tables={"source-0": str(source)}).findings
     assert (finding.code, finding.expected, finding.found) == (ResumeCode.VERSION_AHEAD, 99, BATCHES - 1)
 
+    # It has read everything: Delta begins with no version that is still to come, unless it is told to.
+    asked: dict[str, Any] = {"spark": session, "table": str(source)}
+    look = check_resume(catalog, "q", BATCHES, spark=session, tables={"source-0": str(source)})
+    assert ([finding.code for finding in look.findings], look.ok) == ([ResumeCode.VERSION_AWAITED], True)
+    with pytest.raises(ConflictError, match="Delta refuses"):
+        starting_options(catalog, "q", "source-0", BATCHES, **asked)
+    early = starting_options(catalog, "q", "source-0", BATCHES)
+    with pytest.raises(StreamingQueryException, match="DELTA_VERSION_NOT_FOUND"):
+        finish(read(**early), tmp_path / "early", tmp_path / "late")
+    session.conf.set("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", "true")
+    finish(read(**early), tmp_path / "waiting", tmp_path / "late")
+    session.conf.unset("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled")
+    session.createDataFrame([(BATCHES, 0)], "batch int, n int").write.format("delta").mode("append").save(str(source))
+    assert starting_options(catalog, "q", "source-0", BATCHES, **asked) == early
+    finish(read(**early), tmp_path / "waiting", tmp_path / "late")
+    assert content(session, tmp_path / "late") == [(BATCHES, 0)]
+
     # The log was cleaned: what came between the checkpoint and where it begins now is not to be had any more.
     DeltaTable(str(source)).create_checkpoint()
-    for version in range(BATCHES - 1):
+    for version in range(BATCHES):
         (source / "_delta_log" / f"{version:020}.json").unlink()
     (finding,) = check_resume(catalog, "q", 3, spark=session, tables={"source-0": str(source)}).findings
     assert (finding.code, finding.severity) == (ResumeCode.VERSION_GONE, Severity.FATAL)
-    assert (finding.expected, finding.found) == (3, BATCHES - 1)
+    assert (finding.expected, finding.found) == (3, BATCHES)
     assert check_resume(catalog, "q", BATCHES, spark=session, tables={"source-0": str(source)}).ok
 
     assert schema_hash(other) != schema_hash(session.createDataFrame([("1",)], "n string"))

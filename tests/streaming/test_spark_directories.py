@@ -11,7 +11,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
-from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG
 from laminar_delta.interop.sparkdir.states import version_of
@@ -32,6 +32,10 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
 def query(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     shutil.copytree(SPARK / request.param, tmp_path / "query")
     return tmp_path / "query"
+
+
+def sources(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "sources" / "0").iterdir())
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -257,6 +261,66 @@ def test_a_captured_query_that_is_taken_back_goes_on_with_foreach_batch(
     result = again.run(catalog, 2, Frame(3), lambda frame, batch: frame, [sink])
     assert (result.delivery, result.lineage) == (Delivery.FRESH, derived.checkpoint_id)
     assert list(sink.batches.values()) == [(3,)]
+
+
+def test_a_line_that_began_in_a_restored_directory_is_restored_again(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """Without a rewind its batches have another query's id and the same lineage: where they come from has to be said."""
+
+    def run(planned: Planned, batch: int) -> int:
+        return planned.run(catalog, batch, Frame(batch), lambda frame, batch: frame, [sink]).checkpoint_id
+
+    first, sink = Planned(tmp_path / "query"), TableSink("out")
+    head = [run(first, batch) for batch in range(3)][-1]
+    sink.failing = RuntimeError("the disk is full")
+    with pytest.raises(StorageError, match="was not delivered"):
+        run(first, 3)
+    sink.failing = None
+    made = restore_spark_checkpoint(catalog, "orders", head, tmp_path / "again")
+    assert (made.batch_id, made.is_new_query) == (2, True)
+    again = Planned(tmp_path / "again", made.query_id)
+    later = [run(again, batch) for batch in (3, 4)]
+    for number, batch in zip(later, (3, 4), strict=True):
+        restored = restore_spark_checkpoint(catalog, "orders", number, tmp_path / str(number))
+        assert (restored.batch_id, restored.notes[1:]) == (batch, ())
+        assert sources(tmp_path / str(number)) == sources(tmp_path / "again")[: batch + 1]
+        there = tmp_path / str(number) / "offsets" / str(batch - 1)
+        assert there.read_bytes() == (tmp_path / "again" / "offsets" / str(batch - 1)).read_bytes()
+    # And what was restored goes on once more, from a line that itself began so.
+    made = restore_spark_checkpoint(catalog, "orders", later[0], tmp_path / "third", new_query=True)
+    with catalog.writer("orders") as writer:
+        writer.rewind(later[0], reason="once more")
+    third = Planned(tmp_path / "third", made.query_id)
+    restore_spark_checkpoint(catalog, "orders", run(third, 4), tmp_path / "fourth")
+    assert sources(tmp_path / "fourth") == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("files", [1, 200], ids=["in the row", "too long for the row"])
+def test_nothing_is_captured_into_the_pipeline_of_foreach_batch(
+    catalog: ld.Catalog, tmp_path: Path, files: int
+) -> None:
+    """What is captured has no state of the function's, and would be what the next batch goes on from."""
+    planned = Planned(tmp_path / "query")
+
+    def keep(frame: Any, batch: Any) -> None:
+        batch.checkpoint.state("total", b"7")
+
+    planned.plan(0, *(f"file:///landing/{number:0100}.json" for number in range(files)))
+    with planned.deliver(catalog, keep) as deliver:
+        deliver(Frame(7), 0)  # type: ignore[arg-type]  # stands in for Spark's
+    (planned.home / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match="is kept by `foreach_batch`") as caught:
+            capture_spark_checkpoint(catalog, "orders", planned.home, dry_run=dry_run)
+        assert (caught.value.found, "`orders.spark`" in (caught.value.next_step or "")) == (planned.query_id, True)
+    with catalog.writer("orders") as writer:
+        writer.rewind(1, reason="the same, derived")
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1, 2]
+    assert catalog.pipeline("orders").state(2).read("total") == b"7"
+    # Captures have a pipeline of their own, also when one of them was gone back to.
+    assert capture_spark_checkpoint(catalog, "orders.spark", planned.home).imported == (1,)
+    with catalog.writer("orders.spark") as writer:
+        writer.rewind(1, reason="again")
+    assert capture_spark_checkpoint(catalog, "orders.spark", planned.home).already_there == 1
 
 
 def test_what_is_in_the_catalog_already_is_not_read_again(query: Path, catalog: ld.Catalog) -> None:

@@ -6,14 +6,17 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from deltalake import DeltaTable, write_deltalake
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.tables import SINK_STATUSES
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.interop.sparkdir.logs import connector_checkpoints, parse_offsets
 from laminar_delta.model import Severity, SinkCommitStatus
 from laminar_delta.streaming import (
     capture_spark_checkpoint,
@@ -23,7 +26,9 @@ from laminar_delta.streaming import (
     starting_options,
 )
 from laminar_delta.streaming.checks import ResumeCode
+from laminar_delta.streaming.lines import DOCUMENT, Line, document
 from laminar_delta.streaming.starting import END_INDEX
+from tests.support.stream_plans import Asked
 
 SPARK = Path(__file__).parents[1] / "data" / "spark"
 
@@ -60,6 +65,38 @@ def test_offsets_that_were_moved_are_the_ones_that_count(catalog: ld.Catalog, tm
     restore_spark_checkpoint(catalog, "q", moved.checkpoint_id, tmp_path / "out")
     assert (tmp_path / "out/offsets/3").read_text().split("\n")[2] == '{"orders":{"0":100,"1":3}}'
     assert (tmp_path / "out/offsets/2").read_text().split("\n")[2] == '{"orders":{"0":7,"1":3}}'
+
+
+def test_a_query_with_state_of_spark_s_own_is_moved_too(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """Its state comes from a capture, which has the offsets that the batch was run with, not those it was moved to."""
+    query = captured(catalog, tmp_path, '{"orders":{"0":7,"1":3}}')
+    line = Line(pipeline="orders", query_id=json.loads((query / "metadata").read_text())["id"])
+
+    def save(writer: Any, batch: int, text: str) -> None:
+        """As `foreach_batch` does it."""
+        with writer.checkpoint(epoch=batch + 1) as cp:
+            (found,) = connector_checkpoints(parse_offsets("", text.encode()), batch + 1).values()
+            cp.source("source-0", found.offsets, metadata=found.metadata)
+            cp.state(DOCUMENT, document(line, batch, {"offsets": text}, []))
+
+    with catalog.writer("orders") as writer:
+        for batch in range(4):
+            save(writer, batch, (query / "offsets" / str(batch)).read_text())
+        moved = writer.edit_offsets({"source-0": {"orders-0": "100"}}, reason="skip a poison pill")
+    made = restore_spark_checkpoint(catalog, "orders", moved.checkpoint_id, tmp_path / "out", captured_in="q")
+    assert (made.batch_id, made.notes) == (3, ())
+    assert made.state_files > 0
+    head, told, offsets = (tmp_path / "out/offsets/3").read_text().split("\n")
+    assert [head, told] == (query / "offsets/3").read_text().split("\n")[:2]
+    assert offsets == '{"orders":{"0":100,"1":3}}'
+    assert (tmp_path / "out/offsets/2").read_text() == (query / "offsets/2").read_text()
+    assert (tmp_path / "out/commits/3").read_text() == (query / "commits/3").read_text()
+    # What was captured of another run of the batch is still refused: its state is not that of this one.
+    with catalog.writer("orders") as writer:
+        save(writer, 3, (query / "offsets/3").read_text().replace('"0":7', '"0":8'))
+        other = writer.edit_offsets({"source-0": {"orders-0": "7"}}, reason="as the capture has it")
+    with pytest.raises(ConflictError, match="with other offsets"):
+        restore_spark_checkpoint(catalog, "orders", other.checkpoint_id, tmp_path / "no", captured_in="q")
 
 
 def test_an_offset_of_another_kind_that_was_moved_is_not_written(catalog: ld.Catalog, tmp_path: Path) -> None:
@@ -119,6 +156,41 @@ def test_delta_begins_with_whole_versions(
                 starting_options(catalog, "q", "source-0", repeat=repeat)
         else:
             assert starting_options(catalog, "q", "source-0", repeat=repeat) == {"startingVersion": str(version)}
+
+
+def test_a_delta_source_that_has_read_everything_begins_with_a_version_that_is_there(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """Delta refuses a `startingVersion` behind the newest, and that is where `availableNow` leaves a source."""
+    table, session = tmp_path / "in", Asked()
+    where: Any = {"spark": session, "table": str(table)}
+    look: Any = {"spark": session, "tables": {"source-0": str(table)}}
+    for _ in range(2):
+        write_deltalake(table, pa.table({"n": [1]}), mode="append")
+    behind = {"reservoirId": DeltaTable(table).metadata().id, "reservoirVersion": 2, "index": -1}
+    captured(catalog, tmp_path, json.dumps({**behind, "isStartingVersion": False}))
+    with pytest.raises(ConflictError, match=r"has read all of .*/in: Delta refuses `startingVersion` 2") as caught:
+        starting_options(catalog, "q", "source-0", **where)
+    assert (caught.value.expected, caught.value.found) == ("a version up to 1", 2)
+    for way in ("next commit", "restore_spark_checkpoint", "timestampOutOfRange.enabled"):
+        assert way in (caught.value.next_step or "")
+    found = check_resume(catalog, "q", **look)
+    assert [(one.code, one.severity) for one in found.findings] == [(ResumeCode.VERSION_AWAITED, Severity.WARNING)]
+    # A directory that is restored there waits: nothing speaks against that.
+    assert (found.ok, found.findings[0].next_step) == (True, caught.value.next_step)
+    with pytest.raises(InvalidInputError, match="cannot be asked"):
+        starting_options(catalog, "q", "source-0", spark=where["spark"])
+    write_deltalake(table, pa.table({"n": [2]}), mode="append")
+    assert starting_options(catalog, "q", "source-0", **where) == {"startingVersion": "2"}
+    assert check_resume(catalog, "q", **look).findings == ()
+    with catalog.writer("q") as writer:
+        writer.edit_offsets({"source-0": {"reservoirVersion": "4"}}, reason="test")
+    with pytest.raises(ConflictError, match="has only 2: it was copied or set back"):
+        starting_options(catalog, "q", "source-0", **where)
+    # In the middle of a snapshot it is that version which has to be there.
+    with catalog.writer("q") as writer:
+        writer.edit_offsets({"source-0": {"reservoirVersion": "3", "isStartingVersion": "true"}}, reason="test")
+    assert [one.code for one in check_resume(catalog, "q", **look).findings] == [ResumeCode.VERSION_AHEAD]
 
 
 def test_files_have_no_option_and_tell_what_was_read(catalog: ld.Catalog) -> None:

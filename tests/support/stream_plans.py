@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta import streaming
@@ -24,7 +29,7 @@ class Frame:
 
     def __init__(self, *numbers: int, schema: str = "id long") -> None:
         self.numbers = numbers
-        self.sparkSession = object()  # no classic session: the query is known by its directory
+        self.sparkSession: object = object()  # no classic session: the query is known by its directory
         self.ran = 0
         self._schema = schema
 
@@ -133,6 +138,107 @@ class TableSink:
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         return self._outcome
+
+
+class Asked:
+    """A session that can be asked about Delta tables: delta-rs reads them, in the place of Spark."""
+
+    def __init__(self, rows: list[Any] | None = None) -> None:
+        self._rows = rows or []
+
+    @property
+    def read(self) -> Asked:
+        return self
+
+    def format(self, name: str) -> Asked:
+        assert name == "delta"
+        return self
+
+    def load(self, path: str) -> DeltaFrame:
+        _table(path)
+        return DeltaFrame()
+
+    def sql(self, text: str) -> Asked:
+        asked = re.fullmatch(r"DESCRIBE (DETAIL|HISTORY) delta\.`(.+)`(?: LIMIT (\d+))?", text)
+        assert asked is not None
+        what, path, limit = asked.groups()
+        table = _table(path)
+        if limit is not None:
+            return Asked([_Commit(found) for found in table.history(int(limit))])
+        versions = [commit["version"] for commit in table.history()]
+        row = (table.metadata().id,) if what == "DETAIL" else (min(versions), max(versions))
+        return Asked([row])
+
+    def select(self, *columns: str) -> Asked:
+        return self
+
+    selectExpr = select  # noqa: N815  # Spark's name
+
+    def collect(self) -> list[Any]:
+        return self._rows
+
+
+@dataclass(frozen=True)
+class _Commit:
+    told: Mapping[str, Any]
+
+    def asDict(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        return {"version": self.told["version"], "userMetadata": self.told.get("userMetadata")}
+
+
+class _NoTable(PySparkException):
+    def getCondition(self) -> str:  # noqa: N802  # Spark's name
+        return "PATH_NOT_FOUND"
+
+
+def _table(path: str) -> DeltaTable:
+    if not DeltaTable.is_deltatable(path):
+        raise _NoTable(f"there is no table at {path}")
+    return DeltaTable(path)
+
+
+class DeltaFrame(Frame):
+    """A batch that a Delta table can be given: delta-rs writes it, and skips it as Delta does."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(*numbers)
+        self.sparkSession = Asked()
+        self._mode, self._options = "", dict[str, str]()
+
+    @property
+    def write(self) -> DeltaFrame:
+        return self
+
+    def limit(self, number: int) -> DeltaFrame:
+        return DeltaFrame(*self.numbers[:number])
+
+    def format(self, name: str) -> DeltaFrame:
+        assert name in ("delta", "noop")
+        return self
+
+    def mode(self, name: str) -> DeltaFrame:
+        self._mode = name
+        return self
+
+    def options(self, **options: str) -> DeltaFrame:
+        self._options = options
+        return self
+
+    def save(self, path: str | None = None) -> None:
+        if path is None:
+            self.ran += 1
+            return
+        line, number = self._options["txnAppId"], int(self._options["txnVersion"])
+        there = DeltaTable(path).transaction_version(line) if DeltaTable.is_deltatable(path) else None
+        if there is not None and there >= number:
+            return
+        told = CommitProperties(
+            custom_metadata={"userMetadata": self._options["userMetadata"]},
+            app_transactions=[Transaction(line, number)],
+        )
+        rows = pa.table({"id": pa.array(self.numbers, pa.int64())})
+        assert self._mode in ("append", "overwrite")
+        write_deltalake(path, rows, mode="append" if self._mode == "append" else "overwrite", commit_properties=told)
 
 
 @dataclass

@@ -31,6 +31,7 @@ from laminar_delta.interop.sparkdir.logs import connector_checkpoints
 from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.streaming.agreement import reason_of
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
 from laminar_delta.streaming.checks import schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
@@ -195,7 +196,7 @@ class ForeachBatch:
         writer = self._here.writer(
             self.pipeline,
             owner=self.owner,
-            reason=f"query {query.query_id}" + (f", run {query.run_id}" if query.run_id else ""),
+            reason=reason_of(query.query_id, query.run_id),
             state_policy=self.state_policy,
         )
         coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)

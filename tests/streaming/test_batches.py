@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
 from laminar_delta.streaming import (
     Batch,
@@ -17,6 +18,7 @@ from laminar_delta.streaming import (
     Line,
     Written,
     check_resume,
+    files_read,
     schema_hash,
     starting_options,
 )
@@ -199,6 +201,88 @@ def test_a_query_begun_by_options_goes_on_behind_what_was_delivered(catalog: ld.
     with pytest.raises(ConflictError, match="checkpoint 2 of pipeline 'orders' is not one to go on from"):
         starting_options(catalog, "orders", "source-0", 2)
     assert check_resume(catalog, "orders").checkpoint_id == 1
+
+
+class KilledError(BaseException):
+    """Ends a batch where it is."""
+
+
+def killed_before(step: Step) -> Any:
+    def observe(at: Any, when: When) -> None:
+        if (at, when) == (step, When.BEFORE):
+            raise KilledError
+
+    return observe
+
+
+def test_a_query_begun_before_the_sinks_were_asked_is_begun_once_more(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """The run before died between a sink's commit and the record of it: options from before would give the batch again."""
+    first, table = Planned(tmp_path / "first"), TableSink("out")
+
+    def kept(frame: Any, batch: Batch) -> Any:
+        total(frame, batch)
+        return frame
+
+    first.run(catalog, 0, Frame(1), kept, [table])
+    behind = files_read(catalog, "orders", "source-0")
+    with pytest.raises(KilledError):
+        first.run(catalog, 1, Frame(2), kept, [table], observe=killed_before(Step.RECORD))
+    with pytest.raises(ConflictError, match="checkpoint 2 may be in its sinks"):
+        files_read(catalog, "orders", "source-0")
+
+    def begin(name: str, *numbers: int, after_reset: str) -> Any:
+        query = Planned(tmp_path / name, query_id=name)
+        return query.run(catalog, 0, Frame(*numbers), kept, [table], after_reset=after_reset)
+
+    for _ in range(2):  # also when it is started again: Spark has its first batch written down
+        with pytest.raises(ConflictError, match="found only when it started that sinks have checkpoint 2") as caught:
+            begin("second", 2, 3, after_reset="continue")
+        assert "Delete the directory of the new query" in caught.value.next_step
+        assert "once more in its own directory" not in caught.value.next_step
+    assert files_read(catalog, "orders", "source-0") > behind
+    begun = begin("third", 3, after_reset="continue")
+    assert begun.delivery is Delivery.FRESH
+    assert sorted(table.batches.values()) == [(1,), (2,), (3,)]
+    assert catalog.pipeline("orders").state(begun.checkpoint_id).read("total") == b"6"
+    assert begin("fourth", 1, 2, 3, after_reset="fresh").delivery is Delivery.FRESH
+
+
+def test_what_only_some_sinks_have_is_completed_before_a_query_is_begun_behind_it(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    first, tables = Planned(tmp_path / "first"), [TableSink("out"), TableSink("more")]
+
+    def both(frame: Any, batch: Batch) -> Any:
+        return {"out": frame, "more": frame}
+
+    first.run(catalog, 0, Frame(1), both, tables)
+    tables[1].failing = RuntimeError("down")
+    with pytest.raises(KilledError):
+        first.run(catalog, 1, Frame(2), both, tables, observe=killed_before(Step.RECORD))
+    tables[1].failing = None
+    second = Planned(tmp_path / "second")
+    with pytest.raises(ConflictError, match="sinks have checkpoint 2") as caught:
+        second.run(catalog, 0, Frame(2, 3), both, tables)
+    assert f"Run query {first.query_id} once more in its own directory" in caught.value.next_step
+    assert first.run(catalog, 1, Frame(2), both, tables).sinks == {"out": FOUND, "more": WRITTEN}
+    Planned(tmp_path / "third").run(catalog, 0, Frame(3), both, tables)
+    assert [sorted(table.batches.values()) for table in tables] == [[(1,), (2,), (3,)]] * 2
+
+
+def test_a_query_that_failed_in_its_own_first_batch_just_goes_on(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """What it finds of its own batch is no batch of others: one sink has it, the other does not yet."""
+    tables = [TableSink("out"), TableSink("more")]
+
+    def both(frame: Any, batch: Batch) -> Any:
+        return {"out": frame, "more": frame}
+
+    Planned(tmp_path / "first").run(catalog, 0, Frame(1), both, tables)
+    second = Planned(tmp_path / "second")
+    tables[1].failing = RuntimeError("down")
+    with pytest.raises(KilledError):
+        second.run(catalog, 0, Frame(2), both, tables, observe=killed_before(Step.RECORD))
+    tables[1].failing = None
+    assert second.run(catalog, 0, Frame(2), both, tables).sinks == {"out": FOUND, "more": WRITTEN}
 
 
 class Refusing(TableSink):

@@ -1,6 +1,7 @@
 """What `foreach_batch` makes of batches, without a JVM: what it tells of sinks, of resets, of plans, of who may call it."""
 
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
 from laminar_delta.streaming import (
     Batch,
+    BatchResult,
+    BatchStep,
     Delivery,
     DeltaSink,
     Line,
@@ -22,7 +25,7 @@ from laminar_delta.streaming import (
     schema_hash,
     starting_options,
 )
-from tests.support.stream_plans import Frame, KeptSink, Planned, TableSink
+from tests.support.stream_plans import Frame, KeptSink, Lake, LakeFrame, Planned, TableSink
 
 WRITTEN, FOUND, NOTHING, FAILED = Written.WRITTEN, Written.FOUND, Written.NOTHING, Written.FAILED
 
@@ -292,11 +295,140 @@ class Refusing(TableSink):
         raise PySparkException("no such luck")
 
 
-def test_a_start_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_closed_keeps_the_batch_from_being_shown(catalog: ld.Catalog, tmp_path: Path) -> None:
     Planned(tmp_path / "first").run(catalog, 0, Frame(1), to_out, [TableSink("out")])
+    second, refusing = Planned(tmp_path / "second"), Refusing("out")
     with pytest.raises(PySparkException):
-        Planned(tmp_path / "second").run(catalog, 0, Frame(1), to_out, [Refusing("out")])
-    catalog.writer("orders", takeover=False).close()  # nobody holds it
+        second.run(catalog, 0, Frame(1), to_out, [refusing])
+    assert refusing.batches == {}
+    assert is_free(catalog)
+
+
+@dataclass
+class Lines:
+    """Two queries over one table, the second of which was started with a wrong directory."""
+
+    catalog: ld.Catalog
+    home: Path
+    lake: Lake = field(default_factory=Lake)
+
+    def __post_init__(self) -> None:
+        self.right, self.wrong = (Planned(self.home / name, query_id=name) for name in ("right", "wrong"))
+        for batch in range(2):
+            assert self.run(self.right, batch).delivery is Delivery.FRESH
+
+    def run(self, query: Planned, batch: int, at: tuple[Step, When] | None = None) -> BatchResult:
+        """One start of a query with a sink of its own, ended at a point if one is named."""
+
+        def observe(step: Any, when: When) -> None:
+            if (step, when) == at:
+                raise KilledError
+
+        frame: Any = LakeFrame(self.lake, batch)
+        return query.run(self.catalog, batch, frame, to_out, [DeltaSink("/lake/out")], observe=observe)
+
+    def told(self) -> list[str]:
+        return [f"{one['application_id']} {'closed' if 'closed' in one else one['batch']}" for one in self.lake.said()]
+
+
+RIGHT, WRONG = "laminar:orders:right:0", "laminar:orders:wrong:0"
+BOTH = [f"{RIGHT} 0", f"{RIGHT} 1"]
+
+
+@pytest.mark.parametrize(
+    "at", [(Step.PRE_COMMIT, When.BEFORE), (Step.SAVE, When.BEFORE), (Step.SAVE, When.AFTER)], ids=str
+)
+def test_a_start_with_a_wrong_directory_that_comes_to_nothing_leaves_the_right_one_open(
+    catalog: ld.Catalog, tmp_path: Path, at: tuple[Step, When]
+) -> None:
+    lines = Lines(catalog, tmp_path)
+    with pytest.raises(KilledError):
+        lines.run(lines.wrong, 0, at)
+    assert lines.told() == BOTH
+    assert lines.run(lines.right, 2).sinks == {"out": WRITTEN}
+    assert lines.told() == [*BOTH, f"{RIGHT} 2"]
+
+
+@pytest.mark.parametrize("at", [(Step.SAVE, When.AFTER), (Step.COMMIT, When.BEFORE)], ids=str)
+def test_a_line_that_was_left_is_closed_before_anything_of_the_next_is_shown(
+    catalog: ld.Catalog, tmp_path: Path, at: tuple[Step, When]
+) -> None:
+    """Also by a start after one that died between the save and the closing, and once only."""
+    lines = Lines(catalog, tmp_path)
+    with pytest.raises(KilledError):
+        lines.run(lines.wrong, 0, at)
+    assert lines.run(lines.wrong, 0).delivery is Delivery.REPLAYED_WRITTEN
+    assert lines.run(lines.wrong, 1).delivery is Delivery.FRESH
+    assert lines.told() == [*BOTH, f"{RIGHT} closed", f"{WRONG} 0", f"{WRONG} 1"]
+
+
+@pytest.mark.parametrize("kept", [100, 1], ids=["the whole history", "its last commit only"])
+def test_a_query_whose_line_was_closed_is_told_where_to_go_back_to(
+    catalog: ld.Catalog, tmp_path: Path, kept: int
+) -> None:
+    lines = Lines(catalog, tmp_path)
+    lines.lake.failing = PySparkException("the store is down")
+    with pytest.raises(StorageError, match="was not delivered"):
+        lines.run(lines.wrong, 0)
+    lines.lake.failing = None
+    del lines.lake.commits[kept:]  # the log's clean-up took the rest
+    assert lines.told()[-1] == f"{RIGHT} closed"
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="batch 2 was not written to /lake/out: its line was closed") as caught:
+            lines.run(lines.right, 2)
+        assert "to checkpoint 2" in caught.value.next_step
+        assert (caught.value.details["checkpoint_id"], caught.value.found) == (2, "closed by version 2")
+    assert 2 not in lines.lake.rows
+    with catalog.writer("orders") as writer:
+        lineage = writer.rewind(2, reason="as it says").checkpoint_id
+    assert lines.run(lines.right, 2).sinks == {"out": WRITTEN}
+    assert lines.told()[-1] == f"laminar:orders:right:{lineage} 2"
+
+
+@pytest.mark.parametrize("step", [BatchStep.RESUME, BatchStep.FUNCTION, Step.SAVE, Step.RECORD], ids=str)
+def test_a_batch_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, query: Planned, step: Any) -> None:
+    failing = False
+
+    def observe(at: Any, when: When) -> None:
+        if failing and (at, when) == (step, When.AFTER):
+            raise RuntimeError("no such luck")
+
+    with query.deliver(catalog, to_out, [TableSink("out")], observe=observe) as deliver:
+        for batch in range(1 if step is BatchStep.RESUME else 2):
+            query.plan(batch)
+            failing = True
+            with pytest.raises(RuntimeError, match="no such luck"):
+                deliver(Frame(batch), batch)  # type: ignore[arg-type]
+            assert is_free(catalog)
+            failing = False
+            deliver(Frame(batch), batch)  # type: ignore[arg-type]  # as when the query is started again
+            assert not is_free(catalog)
+    assert is_free(catalog)
+
+
+def test_sinks_are_looked_at_before_the_pipeline_is_taken_over(catalog: ld.Catalog, query: Planned) -> None:
+    class NoWrite:
+        name = "out"
+        pre_commit = commit = abort = landed = lambda self, epoch: None
+
+    with catalog.writer("orders") as running:
+        for sinks, told in (
+            ([DeltaSink("/lake/a/orders"), DeltaSink("/lake/b/orders")], "two sinks are called 'orders'"),
+            ([TableSink("out"), KeptSink("out")], "two sinks are called 'out'"),
+            ([NoWrite()], "NoWrite is no sink of batches"),
+            (["out"], "str is no sink of batches"),
+        ):
+            with pytest.raises(InvalidInputError, match=told):
+                query.deliver(catalog, to_out, sinks)
+        running.check_held()
+
+
+def is_free(catalog: ld.Catalog) -> bool:
+    try:
+        catalog.writer("orders", takeover=False).close()
+    except ConflictError:
+        return False
+    return True
 
 
 def test_a_line_that_cannot_be_closed_is_a_typed_error() -> None:

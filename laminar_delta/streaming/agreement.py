@@ -1,7 +1,8 @@
 """Whether a query and its pipeline agree on where to go on, beyond the number of the batch.
 
-A query that begins anew was begun behind some checkpoint, by options that were worked out before its first batch came. What
-was found out about the sinks since then, those options do not know.
+A query that goes on reads from where its directory says, whatever the pipeline's newest checkpoint says. A query that begins
+anew was begun behind some checkpoint, by options that were worked out before its first batch came. What was found out about the
+sinks since then, those options do not know.
 """
 
 from __future__ import annotations
@@ -14,18 +15,60 @@ from laminar_delta.catalog.statuses import intact_changes
 from laminar_delta.catalog.tables import WRITERS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
+from laminar_delta.interop.sparkdir.logs import connector_checkpoints, parse_offsets
 from laminar_delta.model.status import SinkCommitKind
 from laminar_delta.streaming.lines import line_of
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.catalog.writer import Writer
+    from laminar_delta.interop.sparkdir.logs import PlannedBatch
+    from laminar_delta.model import CheckpointManifest
     from laminar_delta.streaming.lines import Head
+    from laminar_delta.streaming.query import RunningQuery
 
 
 def reason_of(query_id: str, run_id: str | None) -> str:
     """Why a pipeline is taken over by a query: by this the catalog knows what a query found out itself."""
     return f"query {query_id}" + (f", run {run_id}" if run_id else "")
+
+
+def check_offsets(pipeline: str, manifest: CheckpointManifest, head: Head, query: RunningQuery, batch_id: int) -> None:
+    """Refuses a query whose directory has other offsets of the batch that the pipeline goes on from than the checkpoint has.
+
+    They were moved with `edit_offsets`, which changes no directory: Spark would go on as if that had never been said.
+
+    Raises:
+        ConflictError: They differ.
+    """
+    if head.batch_id is None:
+        return
+    entry = query.entry(head.batch_id)
+    if entry is None:  # Spark does not go on without either
+        return
+    there = {name: dict(source.offsets) for name, source in connector_checkpoints(entry, head.batch_id + 1).items()}
+    places = [f"source-{index}" for index in range(len(entry.offsets))]
+    kept = {name: dict(manifest.source_offsets[name].offsets) for name in places if name in manifest.source_offsets}
+    moved = [name for name in places if kept.get(name) != there.get(name)]
+    if not moved or (batch_id == head.batch_id and _is_planned_anew(head, entry)):
+        return
+    name, number = moved[0], head.checkpoint_id
+    raise ConflictError(
+        f"query {query.query_id} goes on from {there.get(name)} of {name}, by its directory, and pipeline {pipeline!r} from "
+        f"{kept.get(name)}, by checkpoint {number}",
+        expected={one: kept.get(one) for one in moved},
+        found={one: there.get(one) for one in moved},
+        next_step=f"Write the directory from checkpoint {number} with `restore_spark_checkpoint`, and start the query there; "
+        "where that cannot write such offsets, begin a new query with `starting_options`. Or take the change back with "
+        "`writer.undo`.",
+        details={"query_id": query.query_id, "checkpoint_id": number},
+    )
+
+
+def _is_planned_anew(head: Head, entry: PlannedBatch) -> bool:
+    """Whether Spark planned the batch itself differently since: that is for the run to refuse, which can say more of it."""
+    before = head.logs.get("offsets")
+    return before is not None and parse_offsets("offsets", before.encode()).offsets != entry.offsets
 
 
 def check_begun_behind(writer: Writer, head: Head, query_id: str) -> None:

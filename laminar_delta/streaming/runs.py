@@ -14,7 +14,7 @@ from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
-from laminar_delta.streaming.agreement import check_begun_behind
+from laminar_delta.streaming.agreement import check_begun_behind, check_offsets
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
 from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
 from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
@@ -160,8 +160,9 @@ class Starting:
         """Settles what was left, and says what the batch belongs to.
 
         Raises:
-            ConflictError: Query and pipeline do not stand at the same batch; or the query begins anew, and nobody said what
-                becomes of the state there is, or it was begun before it was known what the sinks have.
+            ConflictError: Query and pipeline do not stand at the same batch, or at other offsets of it; or the query begins
+                anew, and nobody said what becomes of the state there is, or it was begun before it was known what the sinks
+                have.
         """
         reading, pipeline = self.writer.reading, self.writer.pipeline
         earlier = self._earlier_tries()
@@ -175,7 +176,10 @@ class Starting:
             head, left = Head.of(reading, row), line_left(reading, row)
             line = head.following(pipeline, self.query.query_id, batch_id, self.query.restored_from())
             is_fresh = self._is_fresh(head, batch_id, after_reset)
-            if head.begins_anew(self.query.query_id, batch_id) and after_reset != FRESH:
+            if not head.begins_anew(self.query.query_id, batch_id):
+                assert recovery.manifest is not None
+                check_offsets(pipeline, recovery.manifest, head, self.query, batch_id)
+            elif after_reset != FRESH:
                 check_begun_behind(self.writer, head, self.query.query_id)
         elif batch_id > 0:
             log_event(

@@ -22,6 +22,7 @@ from laminar_delta.streaming import (
     Written,
     check_resume,
     files_read,
+    restore_spark_checkpoint,
     schema_hash,
     starting_options,
 )
@@ -204,6 +205,41 @@ def test_a_query_begun_by_options_goes_on_behind_what_was_delivered(catalog: ld.
     with pytest.raises(ConflictError, match="checkpoint 2 of pipeline 'orders' is not one to go on from"):
         starting_options(catalog, "orders", "source-0", 2)
     assert check_resume(catalog, "orders").checkpoint_id == 1
+
+
+def test_offsets_that_were_moved_are_not_passed_over_by_a_query_in_its_own_directory(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """Spark goes on from where its directory says. Moved in the catalog alone, an offset would change nothing."""
+    table = TableSink("out")
+
+    def kafka(name: str, query_id: str) -> Planned:
+        return Planned(tmp_path / name, query_id, offset=lambda batch: f'{{"orders":{{"0":{batch + 1}0}}}}')
+
+    query = kafka("query", "one")
+    query.run(catalog, 0, Frame(1), to_out, [table])
+    with catalog.writer("orders") as writer:
+        writer.edit_offsets({"source-0": {"orders-0": "50"}}, reason="skip a poison pill")
+    beside = restore_spark_checkpoint(catalog, "orders", 1, tmp_path / "before", new_query=True)
+    for other, batch in ((query, 1), (query, 0), (kafka("before", beside.query_id), 1)):
+        with pytest.raises(
+            ConflictError, match=r"goes on from \{'orders-0': '10'\} of source-0.*checkpoint 2"
+        ) as caught:
+            other.run(catalog, batch, Frame(2), to_out, [table])
+        assert caught.value.expected == {"source-0": {"orders-0": "50"}}
+        assert caught.value.found == {"source-0": {"orders-0": "10"}}
+        assert "from checkpoint 2 with `restore_spark_checkpoint`" in caught.value.next_step
+    assert list(table.batches.values()) == [(1,)]
+    # Where the directory is written from that checkpoint, or the change is taken back, the two agree.
+    made = restore_spark_checkpoint(catalog, "orders", 2, tmp_path / "restored")
+    moved = kafka("restored", made.query_id).run(catalog, 1, Frame(5), to_out, [table])
+    assert (moved.delivery, moved.lineage) == (Delivery.FRESH, 2)
+    with catalog.writer("orders") as writer:
+        writer.rewind(2, reason="from there again")
+        writer.undo(reason="no")
+        writer.rewind(1, reason="as it was")
+    assert query.run(catalog, 1, Frame(2), to_out, [table]).delivery is Delivery.FRESH
+    assert list(table.batches.values()) == [(1,), (5,), (2,)]
 
 
 class KilledError(BaseException):

@@ -227,6 +227,8 @@ class Planned:
 
     home: Path
     query_id: str = field(default_factory=lambda: str(uuid4()))
+    offset: Callable[[int], str] = '{{"logOffset":{}}}'.format
+    """What the source says after a batch."""
 
     def __post_init__(self) -> None:
         for name in ("offsets", "commits", "sources/0"):
@@ -235,7 +237,7 @@ class Planned:
 
     def plan(self, batch: int, *paths: str) -> None:
         """Writes down what a batch reads; every tenth entry of the source's log holds all before it."""
-        (self.home / "offsets" / str(batch)).write_text(f'v1\n{SAID}\n{{"logOffset":{batch}}}')
+        (self.home / "offsets" / str(batch)).write_text(f"v1\n{SAID}\n{self.offset(batch)}")
         own = [
             json.dumps({"path": path, "timestamp": 1, "batchId": batch}, separators=(",", ":"))
             for path in paths or (f"file:///in/{batch}.json",)

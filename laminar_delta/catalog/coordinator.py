@@ -153,13 +153,21 @@ class Coordinator:
                 self._ready, self._unsettled = True, None
             return report
 
-    def run(self, fill: Callable[[CheckpointBuilder], None], *, epoch: int | None = None) -> CheckpointOutcome:
+    def run(
+        self,
+        fill: Callable[[CheckpointBuilder], None],
+        *,
+        epoch: int | None = None,
+        once_saved: Callable[[], None] | None = None,
+    ) -> CheckpointOutcome:
         """Takes one checkpoint through all steps.
 
         Args:
             fill: Fills in sources, state and the rest; sinks are filled in here. What it raises is passed on: no sink was
                 touched then, and `run` can be called again.
             epoch: Above all epochs so far; the next one by default.
+            once_saved: Called when the checkpoint exists, before any sink shows it: for what may not be done for a checkpoint
+                that never comes to be. What it raises is passed on; no sink was told to show anything then.
 
         Raises:
             SessionStateError: `resume` has to come first.
@@ -179,9 +187,8 @@ class Coordinator:
             self._ready, self._unsettled, self._next_epoch = False, builder.id, number + 1
             clock = time.monotonic()
             try:
-                outcome = self._deliver(
-                    builder, self._epoch(number), CheckpointOutcome(checkpoint_id=builder.id, epoch=number)
-                )
+                begun = CheckpointOutcome(checkpoint_id=builder.id, epoch=number)
+                outcome = self._deliver(builder, self._epoch(number), begun, once_saved)
             except BaseException:
                 self._count(success=False)
                 raise
@@ -204,7 +211,13 @@ class Coordinator:
                 )
             return outcome
 
-    def _deliver(self, builder: CheckpointBuilder, epoch: SinkEpoch, outcome: CheckpointOutcome) -> CheckpointOutcome:
+    def _deliver(
+        self,
+        builder: CheckpointBuilder,
+        epoch: SinkEpoch,
+        outcome: CheckpointOutcome,
+        once_saved: Callable[[], None] | None,
+    ) -> CheckpointOutcome:
         failed = raised(self._sinks.each(Step.PRE_COMMIT, lambda sink: sink.pre_commit(epoch), all_or_nothing=True))
         if failed:
             name, error = next(iter(failed.items()))
@@ -220,6 +233,8 @@ class Coordinator:
             return replace(outcome, saved=None, error=f"save outcome unknown: {saved}", cause=saved)
         if isinstance(saved, Exception):
             return self._rolled_back(epoch, outcome, f"save failed: {saved}", saved)
+        if once_saved is not None:
+            once_saved()
         return self._commit(epoch, outcome)
 
     def _commit(self, epoch: SinkEpoch, outcome: CheckpointOutcome) -> CheckpointOutcome:

@@ -19,8 +19,9 @@ from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.sinks import SinkEpoch
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from laminar_delta.streaming.batch import Written
-from laminar_delta.streaming.delta_table import APPEND, MODES, Landed, SinkTable, first_line
+from laminar_delta.streaming.delta_table import APPEND, MODES, Landed, Search, SinkTable, first_line
 from laminar_delta.streaming.lines import Head, came_from, line_of
+from laminar_delta.streaming.sinks import CLOSED_LINE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +120,7 @@ class DeltaSink:
         """See `ExactlyOnceSink`.
 
         Raises:
-            ConflictError: Delta skipped the write although the table does not have the batch.
+            ConflictError: Delta skipped the write although the table does not have the batch; or the line was closed.
         """
         frame = self._held.get(epoch)
         if frame is None:  # the function gave it nothing
@@ -130,19 +131,28 @@ class DeltaSink:
             self._save(frame, line, batch_id, {"epoch": epoch.number, "generation": epoch.generation})
         except PySparkException as error:
             # Another process may have written the same batch at the same time: then it is there.
-            if self._find(line, batch_id)[0] is None:
+            if self._find(line, batch_id).found is None:
                 raise StorageError(
                     f"batch {batch_id} could not be written to {self.table}: {first_line(error)}"
                 ) from error
-        found, is_whole = self._find(line, batch_id)
-        if found is None and is_whole:
+        search = self._find(line, batch_id)
+        if search.found is None and search.closed_at is not None:
+            raise ConflictError(
+                f"batch {batch_id} was not written to {self.table}: its line was closed there by version {search.closed_at}, "
+                "when another query went on in its place, or a rewind",
+                expected=f"{line.application_id} is open",
+                found=f"closed by version {search.closed_at}",
+                next_step="Rewind the pipeline to the checkpoint the query goes on from: that begins a line of its own.",
+                details={CLOSED_LINE: line.application_id},
+            )
+        if search.found is None and search.is_whole:
             raise ConflictError(
                 f"Delta skipped the write of batch {batch_id} to {self.table}, and its history does not have the batch",
                 expected=f"a commit of {line.application_id} with batch {batch_id}",
                 found=None,
                 next_step="See what else writes to the table under that transaction identifier.",
             )
-        is_own = found is not None and found.generation == epoch.generation
+        is_own = search.found is not None and search.found.generation == epoch.generation
         self._outcomes = {epoch: Written.WRITTEN if is_own else Written.FOUND}
 
     def abort(self, epoch: SinkEpoch) -> None:
@@ -153,8 +163,8 @@ class DeltaSink:
     def landed(self, epoch: SinkEpoch) -> bool | None:
         """See `ExactlyOnceSink`: by the table's history; None where that does not reach back far enough."""
         line, batch_id = self._batch(epoch)
-        found, is_whole = self._find(line, batch_id)
-        return True if found is not None else (False if is_whole else None)
+        search = self._find(line, batch_id)
+        return True if search.found is not None else (False if search.is_whole else None)
 
     def close_line(self, line: Line) -> None:
         """See `LineSink`: an empty commit with a version above all batches, which Delta then skips."""
@@ -231,16 +241,16 @@ class DeltaSink:
         }
         self._table.write(frame, mode or self._mode, options)
 
-    def _find(self, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
-        """Where a batch is, and whether all of the history that could have it was seen.
+    def _find(self, line: Line, batch_id: int) -> Search:
+        """Looks for a batch of this sink's.
 
         Raises:
             ConflictError: What is there is another sink's: Delta took this one's batch for the same, and skipped it.
         """
-        found, is_whole = self._table.find(self._session(), line, batch_id)
-        if found is not None:
-            self._check_own(found, batch_id)
-        return found, is_whole
+        search = self._table.find(self._session(), line, batch_id)
+        if search.found is not None:
+            self._check_own(search.found, batch_id)
+        return search
 
     def _check_own(self, found: Landed, batch_id: int) -> None:
         # `check_tables` cannot see it where a table has two names, or a directory two paths.

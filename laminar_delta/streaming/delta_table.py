@@ -56,6 +56,17 @@ class Landed:
     """Which batch it is, where that was not known before."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What looking for a batch came to."""
+
+    found: Landed | None = None
+    is_whole: bool = True
+    """Whether all of the history that could have it was seen."""
+    closed_at: int | None = None
+    """The version that closed the line of the batch, if one was seen."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkTable:
     """A Delta table by path or by name."""
@@ -131,22 +142,24 @@ class SinkTable:
             if not spark.catalog.tableExists(self.named):  # else somebody was quicker
                 raise
 
-    def find(self, spark: SparkSession, line: Line, batch_id: int) -> tuple[Landed | None, bool]:
-        """Where a batch is, and whether all of the history that could have it was seen. Raises `StorageError`."""
-        limit = FIRST_LOOK
+    def find(self, spark: SparkSession, line: Line, batch_id: int) -> Search:
+        """Looks for a batch, from the newest commit back. Raises `StorageError`."""
+        limit, closed_at = FIRST_LOOK, None
         while True:
             rows = self._history(spark, limit)
             for row in rows:
                 said = _said(row["userMetadata"])
-                if said.get("application_id") != line.application_id or said.get("closed"):
+                if said.get("application_id") != line.application_id:
                     continue
-                if said["batch"] == batch_id:
-                    found = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
-                    return found, True
-                if said["batch"] < batch_id:  # numbers of a line only go up
-                    return None, True
+                if said.get("closed"):
+                    closed_at = row["version"]
+                elif said["batch"] == batch_id:
+                    landed = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
+                    return Search(found=landed, closed_at=closed_at)
+                elif said["batch"] < batch_id:  # numbers of a line only go up
+                    return Search(closed_at=closed_at)
             if len(rows) < limit:
-                return None, not rows or rows[-1]["version"] == 0
+                return Search(is_whole=not rows or rows[-1]["version"] == 0, closed_at=closed_at)
             limit *= WIDER
 
     def _history(self, spark: SparkSession, limit: int) -> list[dict[str, Any]]:

@@ -13,32 +13,30 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Union, get_args
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.coordinator import Coordinator
 from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.errors import InvalidInputError, LaminarDeltaError, SessionStateError, StorageError
+from laminar_delta.errors import InvalidInputError, SessionStateError, StorageError
 from laminar_delta.interop.sparkdir.logs import connector_checkpoints
 from laminar_delta.interop.sparkdir.source import SOURCES
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import validate_pipeline_name
+from laminar_delta.streaming.agreement import reason_of
 from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Delivery, Written
 from laminar_delta.streaming.checks import schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
 from laminar_delta.streaming.elsewhere import CatalogElsewhere
 from laminar_delta.streaming.lines import DOCUMENT, Head, document
 from laminar_delta.streaming.query import RunningQuery
-from laminar_delta.streaming.runs import AfterReset, Run, Starting
-from laminar_delta.streaming.sinks import FrameSink, LineSink, addressed, in_order
+from laminar_delta.streaming.runs import AfterReset, Run, Starting, let_go_on_error
+from laminar_delta.streaming.sinks import FrameSink, addressed, check_sinks, in_order, outcome_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,8 +90,9 @@ def foreach_batch(
         observe: Told of each step.
 
     Raises:
-        InvalidInputError: Two Delta sinks are for one table, or `after_reset` is neither.
+        InvalidInputError: A sink is none, two have one name or are for one table, or `after_reset` is neither.
     """
+    check_sinks(sinks)
     check_tables(sinks)
     if after_reset is not None and after_reset not in get_args(AfterReset):
         raise InvalidInputError(
@@ -160,10 +159,10 @@ class ForeachBatch:
                     self.catalog = self.catalog.open(frame.sparkSession)
                 run = self._run
                 if run is None or not run.goes_on(query, batch_id):
-                    with self._step(BatchStep.RESUME):
-                        run = self._start(query, frame, batch_id)
+                    run = self._start(query, frame, batch_id)
                 self._run = None  # until it has succeeded: what failed is to be looked into again
-                result = self._deliver(run, frame, batch_id, clock)
+                with let_go_on_error(run.writer):
+                    result = self._deliver(run, frame, batch_id, clock)
                 self._run = run
                 self.last = result
         log_event(
@@ -192,19 +191,13 @@ class ForeachBatch:
         self.close()
 
     def _start(self, query: RunningQuery, frame: DataFrame, batch_id: int) -> Run:
-        writer = self._here.writer(
-            self.pipeline,
-            owner=self.owner,
-            reason=f"query {query.query_id}" + (f", run {query.run_id}" if query.run_id else ""),
-            state_policy=self.state_policy,
-        )
-        coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)
-        starting = Starting(writer, coordinator, self.sinks, query, frame.sparkSession)
-        try:
+        with ExitStack() as ending, self._step(BatchStep.RESUME):
+            reason = reason_of(query.query_id, query.run_id)
+            writer = self._here.writer(self.pipeline, owner=self.owner, reason=reason, state_policy=self.state_policy)
+            ending.enter_context(let_go_on_error(writer))
+            coordinator = Coordinator(writer, self.sinks, observe=self.observe, reuse_epochs=True)
+            starting = Starting(writer, coordinator, self.sinks, query, frame.sparkSession)
             return starting.run(batch_id, self.failed_sinks, start_over=self.start_over, after_reset=self.after_reset)
-        except (LaminarDeltaError, PySparkException, Py4JError):
-            writer.close()
-            raise
 
     def _deliver(self, run: Run, frame: DataFrame, batch_id: int, clock: float) -> BatchResult:
         planned = run.query.planned(batch_id)
@@ -219,8 +212,9 @@ class ForeachBatch:
             given = self._fill(run, frame, batch_id, planned, checkpoint)
             filled.append((checkpoint.manifest(), given))
 
-        outcome = run.coordinator.run(fill, epoch=batch_id + 1)
+        outcome = run.coordinator.run(fill, epoch=batch_id + 1, once_saved=lambda: run.close_left(self.sinks))
         if not outcome.success:
+            run.check_open(outcome.cause)
             raise StorageError(
                 f"batch {batch_id} of pipeline {self.pipeline!r} was not delivered: {outcome.error}",
                 expected="saved and delivered",
@@ -230,7 +224,7 @@ class ForeachBatch:
             ) from outcome.cause
         epoch = SinkEpoch(number=batch_id + 1, generation=run.writer.generation)
         ((manifest, given),) = filled
-        sinks = {sink.name: _outcome(sink, epoch, is_given=sink.name in given) for sink in self.sinks}
+        sinks = {sink.name: outcome_of(sink, epoch, is_given=sink.name in given) for sink in self.sinks}
         if Written.FOUND in sinks.values() and Written.WRITTEN not in sinks.values():
             _run_for_nobody(frame)
         replayed = run.earlier is not None or Written.FOUND in sinks.values()
@@ -299,13 +293,6 @@ class ForeachBatch:
         yield
         if self.observe is not None:
             self.observe(step, When.AFTER)
-
-
-def _outcome(sink: FrameSink, epoch: SinkEpoch, *, is_given: bool) -> Written:
-    """What a delivered batch came to in a sink."""
-    if isinstance(sink, LineSink):
-        return sink.outcome(epoch)
-    return Written.WRITTEN if is_given else Written.NOTHING
 
 
 def _run_for_nobody(frame: DataFrame) -> None:

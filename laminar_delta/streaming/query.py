@@ -130,18 +130,20 @@ class RunningQuery:
         data = self.directory.read(name)
         entry = parse_offsets(name, data)
         found = PlannedLogs(entry=entry, texts={"offsets": data.decode()})
-        before = self._offsets_before(batch_id)
+        last = self.entry(batch_id - 1)
+        before = () if last is None else last.offsets
         for index, offset in enumerate(entry.offsets):
             for number in own_numbers(batch_id, offset, before[index] if index < len(before) else None):
                 self._add_source_log(found, index, number)
         return found
 
-    def _offsets_before(self, batch_id: int) -> tuple[str, ...]:
-        name = f"offsets/{batch_id - 1}"
+    def entry(self, batch_id: int) -> PlannedBatch | None:
+        """A batch's entry of the offset log; None where there is none."""
+        name = f"offsets/{batch_id}"
         try:
-            return parse_offsets(name, self.directory.read(name)).offsets
+            return parse_offsets(name, self.directory.read(name))
         except NotFoundError:
-            return ()
+            return None
 
     def _add_source_log(self, found: PlannedLogs, index: int, number: int) -> None:
         """What a source noted for itself; most note nothing."""

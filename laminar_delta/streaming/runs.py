@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -13,9 +14,10 @@ from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
+from laminar_delta.streaming.agreement import check_begun_behind, check_offsets
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
 from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
-from laminar_delta.streaming.sinks import FrameSink, LineSink
+from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,8 @@ class Run:
     """What the query's directory was restored from; nothing of one that was not."""
     is_fresh: bool = False
     """Whether the function begins without the state of the head: the query reads everything again."""
+    left: Line | None = None
+    """The line that was written before this one, until the sinks are told that nothing more of it comes."""
 
     def goes_on(self, query: RunningQuery, batch_id: int) -> bool:
         """Whether a batch is the next one of this run."""
@@ -73,6 +77,19 @@ class Run:
                 found[sink.name] = Written.FOUND if status.is_committed else Written.FAILED
         return found
 
+    def close_left(self, sinks: Iterable[FrameSink]) -> None:
+        """Closes the line that was left, for good: to be done when a checkpoint of the new one is saved, and no sooner.
+
+        Until then the query that was before can go on: a start with a wrong directory may come to nothing. A run that dies
+        after the save and before this leaves all its sinks Pending, and none of them has anything: the next one passes over
+        that checkpoint, and comes here before its own sinks show anything.
+        """
+        if self.left is not None:
+            for sink in sinks:
+                if isinstance(sink, LineSink):
+                    sink.close_line(self.left)
+            self.left = None
+
     def result(
         self, batch_id: int, checkpoint_id: int, delivery: Delivery, sinks: Mapping[str, Written], clock: float
     ) -> BatchResult:
@@ -87,6 +104,23 @@ class Run:
             sinks=sinks,
             duration_ms=int((time.monotonic() - clock) * 1000),
         )
+
+    def check_open(self, cause: Exception | None) -> None:
+        """Says how to go on if a batch was not delivered because its line is closed.
+
+        Raises:
+            ConflictError: That is the cause.
+        """
+        if self.head is not None and isinstance(cause, ConflictError) and CLOSED_LINE in cause.details:
+            number = self.head.checkpoint_id
+            raise ConflictError(
+                cause.message,
+                expected=cause.expected,
+                found=cause.found,
+                next_step=f"Rewind pipeline {self.writer.pipeline!r} to checkpoint {number}, from which this query goes on "
+                f"(`writer.rewind({number}, reason=…)`): that begins a line of its own. Then start the query again.",
+                details={**cause.details, "checkpoint_id": number},
+            ) from cause
 
     def check_same(self, batch_id: int, planned: PlannedLogs) -> None:
         """Refuses a batch that has the number of an earlier one and other records: by the number it would pass for delivered.
@@ -128,8 +162,9 @@ class Starting:
         """Settles what was left, and says what the batch belongs to.
 
         Raises:
-            ConflictError: Query and pipeline do not stand at the same batch; or the query begins anew, and nobody said what
-                becomes of the state there is.
+            ConflictError: Query and pipeline do not stand at the same batch, or at other offsets of it; or the query begins
+                anew, and nobody said what becomes of the state there is, or it was begun before it was known what the sinks
+                have.
         """
         reading, pipeline = self.writer.reading, self.writer.pipeline
         earlier = self._earlier_tries()
@@ -144,6 +179,11 @@ class Starting:
             head, left = Head.of(reading, row), line_left(reading, row)
             line = head.following(pipeline, self.query.query_id, batch_id, restored)
             is_fresh = self._is_fresh(head, batch_id, after_reset)
+            if not head.begins_anew(self.query.query_id, batch_id):
+                assert recovery.manifest is not None
+                check_offsets(pipeline, recovery.manifest, head, self.query, batch_id)
+            elif after_reset != FRESH:
+                check_begun_behind(self.writer, head, self.query.query_id)
         elif batch_id > 0:
             log_event(
                 _LOG,
@@ -157,10 +197,6 @@ class Starting:
                 batch_id=batch_id,
             )
         self._tell_sinks(line, earlier)
-        if left is not None and left != line:
-            for sink in self.sinks:
-                if isinstance(sink, LineSink):
-                    sink.close_line(left)
         return Run(
             query=self.query,
             writer=self.writer,
@@ -172,6 +208,7 @@ class Starting:
             batch_id=batch_id,
             restored=restored,
             is_fresh=is_fresh,
+            left=None if left == line else left,
         )
 
     def _is_fresh(self, head: Head, batch_id: int, after_reset: AfterReset | None) -> bool:
@@ -223,6 +260,17 @@ class Starting:
                 sink=sink,
                 epochs=list(epochs),
             )
+
+
+@contextmanager
+def let_go_on_error(writer: Writer) -> Iterator[None]:
+    """Within: what raises ends the run, and nobody else would close its writer."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # what ended the run is what is to be told
+            writer.close()
+        raise
 
 
 def _earlier(reading: Reading, line: Line, batch_id: int, head: Head | None) -> Mapping[str, str] | None:

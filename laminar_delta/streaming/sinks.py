@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from laminar_delta.catalog.sinks import ExactlyOnceSink, SinkEpoch
 from laminar_delta.errors import InvalidInputError
+from laminar_delta.streaming.batch import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from laminar_delta.streaming.batch import Written
     from laminar_delta.streaming.lines import Line
+
+
+CLOSED_LINE = "closed_line"
+"""Among the details of a sink's `ConflictError`, the line of which it takes nothing any more."""
 
 
 @runtime_checkable
@@ -42,10 +46,38 @@ class LineSink(FrameSink, Protocol):
         """
 
     def close_line(self, line: Line) -> None:
-        """Sees to it that nothing of a line that was left can be shown any more, by whichever process."""
+        """Sees to it that nothing of a line that was left can be shown any more, by whichever process. Safe to repeat.
+
+        A `commit` of a batch of that line is a `ConflictError` from then on, unless the sink has the batch.
+        """
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         """What the commit of the last epoch came to."""
+
+
+def check_sinks(sinks: Iterable[object]) -> None:
+    """Refuses what is no sink of batches, and two of one name: before a driver that is running is fenced off for it.
+
+    Raises:
+        InvalidInputError: One of them is not as it has to be.
+    """
+    seen: set[str] = set()
+    for sink in sinks:
+        if not isinstance(sink, FrameSink):
+            raise InvalidInputError(
+                f"{type(sink).__name__} is no sink of batches",
+                expected="name, write, pre_commit, commit, abort and landed",
+                found=type(sink).__name__,
+                next_step="Give a `DeltaSink`, or an object that has all of these.",
+            )
+        if sink.name in seen:
+            raise InvalidInputError(
+                f"two sinks are called {sink.name!r}",
+                expected="a name for each",
+                found=sink.name,
+                next_step="Name them: a `DeltaSink` without `name` is called like its table.",
+            )
+        seen.add(sink.name)
 
 
 def addressed(output: Any, sinks: Sequence[FrameSink], pipeline: str) -> dict[str, DataFrame]:
@@ -88,3 +120,10 @@ def in_order(sinks: Iterable[FrameSink]) -> tuple[FrameSink, ...]:
     nothing.
     """
     return tuple(sorted(sinks, key=lambda sink: not isinstance(sink, LineSink)))
+
+
+def outcome_of(sink: FrameSink, epoch: SinkEpoch, *, is_given: bool) -> Written:
+    """What a delivered batch came to in a sink."""
+    if isinstance(sink, LineSink):
+        return sink.outcome(epoch)
+    return Written.WRITTEN if is_given else Written.NOTHING

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.healing import committed_row
+from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.catalog.standing import standing
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.interop.sparkdir.logs import flattened
@@ -37,6 +38,10 @@ END_INDEX = 2**63 - 1 - 100
 EARLIEST = -2
 """Where Kafka's beginning is, in Spark's words."""
 
+_ASK_THEM = (
+    "Run the query that was before once more, or let a writer resume with the sinks (`Coordinator.resume`): they are asked "
+    "then, and what they have is recorded. Then ask again."
+)
 _EXACTLY = "`restore_spark_checkpoint` makes a checkpoint directory that goes on exactly there."
 
 
@@ -75,8 +80,8 @@ def starting_options(
 
     Raises:
         ConflictError: The checkpoint was passed over by a recovery, or a sink does not have it: what comes after it is not all
-            that is missing. Or a Delta source stood where no option can begin: in the middle of a version, or of its first
-            snapshot.
+            that is missing. Without an id, also while a later one waits for its sinks, which may have it. Or a Delta source
+            stood where no option can begin: in the middle of a version, or of its first snapshot.
         InvalidInputError: Code `unsupported`: a file source, for which Spark has no such option.
         NotFoundError: There is no such checkpoint or source.
     """
@@ -134,17 +139,19 @@ def find_source(
     """A source of a checkpoint to go on from, by default of the one that recovery chooses.
 
     Raises:
-        ConflictError: The checkpoint is not one to go on from.
+        ConflictError: The checkpoint is not one to go on from; or none was named, and its sinks may have a later one.
         NotFoundError: There is no such checkpoint or source.
     """
     manifest = find_manifest(catalog, pipeline, checkpoint_id, failed_sinks)
+    if checkpoint_id is None:
+        _check_settled(catalog, pipeline, manifest.checkpoint_id)
     reason = passed_over(catalog, pipeline, manifest.checkpoint_id, failed_sinks)
     if reason is not None:
         raise ConflictError(
             f"checkpoint {manifest.checkpoint_id} of pipeline {pipeline!r} is not one to go on from: {reason}",
             expected="a checkpoint that all its sinks have",
             found=reason,
-            next_step="Leave the id out to begin where recovery goes on: later records are not in the sinks yet.",
+            next_step="Leave the id out to begin where recovery goes on.",
         )
     if source not in manifest.source_offsets:
         raise NotFoundError(
@@ -170,6 +177,28 @@ def find_manifest(
             f"pipeline {pipeline!r} has no checkpoint to go on from", expected="a checkpoint", found=passed or None
         )
     return report.manifest
+
+
+def _check_settled(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
+    """Refuses to go on from a checkpoint while nobody has asked the sinks whether they have a later one.
+
+    A dry run cannot ask them. Begun behind this one, a query would give them again what they turn out to have.
+    """
+    waiting = [
+        left for left in open_checkpoints(catalog.reading, pipeline) if left.row["checkpoint_id"] > checkpoint_id
+    ]
+    if not waiting:
+        return
+    newer, statuses = waiting[-1].row["checkpoint_id"], sorted(waiting[-1].statuses.items())
+    owed = [f"sink {name!r} is {status}" for name, status in statuses if not status.is_committed]
+    raise ConflictError(
+        f"recovery of pipeline {pipeline!r} would go on from checkpoint {checkpoint_id}, and checkpoint {newer} may be in its "
+        f"sinks although that was not recorded: {', '.join(owed)}",
+        expected="no later checkpoint that waits for its sinks",
+        found=[left.row["checkpoint_id"] for left in waiting],
+        next_step=_ASK_THEM,
+        details={"checkpoint_id": checkpoint_id},
+    )
 
 
 def passed_over(

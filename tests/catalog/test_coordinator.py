@@ -243,6 +243,32 @@ def test_a_save_repeated_after_a_lost_answer_is_the_same_checkpoint(catalog: ld.
     assert catalog.engine.read(MANIFESTS.name).num_rows == 2
 
 
+def test_what_is_to_be_done_once_a_checkpoint_is_saved_is_done_before_any_sink_shows_it(
+    catalog: ld.Catalog, coordinator: Coordinator, sinks: list[FileSink]
+) -> None:
+    seen: list[object] = []
+
+    def look() -> None:
+        seen.append(catalog.pipeline("orders").list()[-1].checkpoint_id)
+        seen.extend(sink.output() for sink in sinks)
+        raise OSError("gone away")
+
+    sinks[0].failing["pre_commit"] = OSError("full")
+    write(sinks, "a")
+    assert coordinator.run(fill, once_saved=look).saved is False
+    assert seen == []  # nothing was saved
+    sinks[0].failing.clear()
+    coordinator.resume()
+    write(sinks, "a")
+    with pytest.raises(OSError, match="gone away"):
+        coordinator.run(fill, once_saved=look)
+    assert seen == [2, [], []]
+    with pytest.raises(SessionStateError, match="was not completed"):
+        coordinator.run(fill)
+    assert coordinator.resume().recovery.chosen_id is not None
+    assert [sink.output() for sink in sinks] == [["a"], ["a"]]
+
+
 def test_one_sink_that_fails_to_commit_does_not_stop_the_others(
     catalog: ld.Catalog, coordinator: Coordinator, sinks: list[FileSink]
 ) -> None:

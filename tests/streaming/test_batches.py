@@ -1,6 +1,7 @@
 """What `foreach_batch` makes of batches, without a JVM: what it tells of sinks, of resets, of plans, of who may call it."""
 
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,23 @@ from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
+from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
 from laminar_delta.streaming import (
     Batch,
+    BatchResult,
+    BatchStep,
     Delivery,
     DeltaSink,
     Line,
     Written,
     check_resume,
+    files_read,
+    restore_spark_checkpoint,
     schema_hash,
     starting_options,
 )
-from tests.support.stream_plans import Frame, KeptSink, Planned, TableSink
+from tests.support.stream_plans import Frame, KeptSink, Lake, LakeFrame, Planned, TableSink
 
 WRITTEN, FOUND, NOTHING, FAILED = Written.WRITTEN, Written.FOUND, Written.NOTHING, Written.FAILED
 
@@ -201,6 +207,123 @@ def test_a_query_begun_by_options_goes_on_behind_what_was_delivered(catalog: ld.
     assert check_resume(catalog, "orders").checkpoint_id == 1
 
 
+def test_offsets_that_were_moved_are_not_passed_over_by_a_query_in_its_own_directory(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """Spark goes on from where its directory says. Moved in the catalog alone, an offset would change nothing."""
+    table = TableSink("out")
+
+    def kafka(name: str, query_id: str) -> Planned:
+        return Planned(tmp_path / name, query_id, offset=lambda batch: f'{{"orders":{{"0":{batch + 1}0}}}}')
+
+    query = kafka("query", "one")
+    query.run(catalog, 0, Frame(1), to_out, [table])
+    with catalog.writer("orders") as writer:
+        writer.edit_offsets({"source-0": {"orders-0": "50"}}, reason="skip a poison pill")
+    beside = restore_spark_checkpoint(catalog, "orders", 1, tmp_path / "before", new_query=True)
+    for other, batch in ((query, 1), (query, 0), (kafka("before", beside.query_id), 1)):
+        with pytest.raises(
+            ConflictError, match=r"goes on from \{'orders-0': '10'\} of source-0.*checkpoint 2"
+        ) as caught:
+            other.run(catalog, batch, Frame(2), to_out, [table])
+        assert caught.value.expected == {"source-0": {"orders-0": "50"}}
+        assert caught.value.found == {"source-0": {"orders-0": "10"}}
+        assert "from checkpoint 2 with `restore_spark_checkpoint`" in caught.value.next_step
+    assert list(table.batches.values()) == [(1,)]
+    # Where the directory is written from that checkpoint, or the change is taken back, the two agree.
+    made = restore_spark_checkpoint(catalog, "orders", 2, tmp_path / "restored")
+    moved = kafka("restored", made.query_id).run(catalog, 1, Frame(5), to_out, [table])
+    assert (moved.delivery, moved.lineage) == (Delivery.FRESH, 2)
+    with catalog.writer("orders") as writer:
+        writer.rewind(2, reason="from there again")
+        writer.undo(reason="no")
+        writer.rewind(1, reason="as it was")
+    assert query.run(catalog, 1, Frame(2), to_out, [table]).delivery is Delivery.FRESH
+    assert list(table.batches.values()) == [(1,), (5,), (2,)]
+
+
+class KilledError(BaseException):
+    """Ends a batch where it is."""
+
+
+def killed_before(step: Step) -> Any:
+    def observe(at: Any, when: When) -> None:
+        if (at, when) == (step, When.BEFORE):
+            raise KilledError
+
+    return observe
+
+
+def test_a_query_begun_before_the_sinks_were_asked_is_begun_once_more(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """The run before died between a sink's commit and the record of it: options from before would give the batch again."""
+    first, table = Planned(tmp_path / "first"), TableSink("out")
+
+    def kept(frame: Any, batch: Batch) -> Any:
+        total(frame, batch)
+        return frame
+
+    first.run(catalog, 0, Frame(1), kept, [table])
+    behind = files_read(catalog, "orders", "source-0")
+    with pytest.raises(KilledError):
+        first.run(catalog, 1, Frame(2), kept, [table], observe=killed_before(Step.RECORD))
+    with pytest.raises(ConflictError, match="checkpoint 2 may be in its sinks"):
+        files_read(catalog, "orders", "source-0")
+
+    def begin(name: str, *numbers: int, after_reset: str) -> Any:
+        query = Planned(tmp_path / name, query_id=name)
+        return query.run(catalog, 0, Frame(*numbers), kept, [table], after_reset=after_reset)
+
+    for _ in range(2):  # also when it is started again: Spark has its first batch written down
+        with pytest.raises(ConflictError, match="found only when it started that sinks have checkpoint 2") as caught:
+            begin("second", 2, 3, after_reset="continue")
+        assert "Delete the directory of the new query" in caught.value.next_step
+        assert "once more in its own directory" not in caught.value.next_step
+    assert files_read(catalog, "orders", "source-0") > behind
+    begun = begin("third", 3, after_reset="continue")
+    assert begun.delivery is Delivery.FRESH
+    assert sorted(table.batches.values()) == [(1,), (2,), (3,)]
+    assert catalog.pipeline("orders").state(begun.checkpoint_id).read("total") == b"6"
+    assert begin("fourth", 1, 2, 3, after_reset="fresh").delivery is Delivery.FRESH
+
+
+def test_what_only_some_sinks_have_is_completed_before_a_query_is_begun_behind_it(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    first, tables = Planned(tmp_path / "first"), [TableSink("out"), TableSink("more")]
+
+    def both(frame: Any, batch: Batch) -> Any:
+        return {"out": frame, "more": frame}
+
+    first.run(catalog, 0, Frame(1), both, tables)
+    tables[1].failing = RuntimeError("down")
+    with pytest.raises(KilledError):
+        first.run(catalog, 1, Frame(2), both, tables, observe=killed_before(Step.RECORD))
+    tables[1].failing = None
+    second = Planned(tmp_path / "second")
+    with pytest.raises(ConflictError, match="sinks have checkpoint 2") as caught:
+        second.run(catalog, 0, Frame(2, 3), both, tables)
+    assert f"Run query {first.query_id} once more in its own directory" in caught.value.next_step
+    assert first.run(catalog, 1, Frame(2), both, tables).sinks == {"out": FOUND, "more": WRITTEN}
+    Planned(tmp_path / "third").run(catalog, 0, Frame(3), both, tables)
+    assert [sorted(table.batches.values()) for table in tables] == [[(1,), (2,), (3,)]] * 2
+
+
+def test_a_query_that_failed_in_its_own_first_batch_just_goes_on(catalog: ld.Catalog, tmp_path: Path) -> None:
+    """What it finds of its own batch is no batch of others: one sink has it, the other does not yet."""
+    tables = [TableSink("out"), TableSink("more")]
+
+    def both(frame: Any, batch: Batch) -> Any:
+        return {"out": frame, "more": frame}
+
+    Planned(tmp_path / "first").run(catalog, 0, Frame(1), both, tables)
+    second = Planned(tmp_path / "second")
+    tables[1].failing = RuntimeError("down")
+    with pytest.raises(KilledError):
+        second.run(catalog, 0, Frame(2), both, tables, observe=killed_before(Step.RECORD))
+    tables[1].failing = None
+    assert second.run(catalog, 0, Frame(2), both, tables).sinks == {"out": FOUND, "more": WRITTEN}
+
+
 class Refusing(TableSink):
     """A table whose old line cannot be closed, for a reason that is Spark's."""
 
@@ -208,11 +331,140 @@ class Refusing(TableSink):
         raise PySparkException("no such luck")
 
 
-def test_a_start_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_closed_keeps_the_batch_from_being_shown(catalog: ld.Catalog, tmp_path: Path) -> None:
     Planned(tmp_path / "first").run(catalog, 0, Frame(1), to_out, [TableSink("out")])
+    second, refusing = Planned(tmp_path / "second"), Refusing("out")
     with pytest.raises(PySparkException):
-        Planned(tmp_path / "second").run(catalog, 0, Frame(1), to_out, [Refusing("out")])
-    catalog.writer("orders", takeover=False).close()  # nobody holds it
+        second.run(catalog, 0, Frame(1), to_out, [refusing])
+    assert refusing.batches == {}
+    assert is_free(catalog)
+
+
+@dataclass
+class Lines:
+    """Two queries over one table, the second of which was started with a wrong directory."""
+
+    catalog: ld.Catalog
+    home: Path
+    lake: Lake = field(default_factory=Lake)
+
+    def __post_init__(self) -> None:
+        self.right, self.wrong = (Planned(self.home / name, query_id=name) for name in ("right", "wrong"))
+        for batch in range(2):
+            assert self.run(self.right, batch).delivery is Delivery.FRESH
+
+    def run(self, query: Planned, batch: int, at: tuple[Step, When] | None = None) -> BatchResult:
+        """One start of a query with a sink of its own, ended at a point if one is named."""
+
+        def observe(step: Any, when: When) -> None:
+            if (step, when) == at:
+                raise KilledError
+
+        frame: Any = LakeFrame(self.lake, batch)
+        return query.run(self.catalog, batch, frame, to_out, [DeltaSink("/lake/out")], observe=observe)
+
+    def told(self) -> list[str]:
+        return [f"{one['application_id']} {'closed' if 'closed' in one else one['batch']}" for one in self.lake.said()]
+
+
+RIGHT, WRONG = "laminar:orders:right:0", "laminar:orders:wrong:0"
+BOTH = [f"{RIGHT} 0", f"{RIGHT} 1"]
+
+
+@pytest.mark.parametrize(
+    "at", [(Step.PRE_COMMIT, When.BEFORE), (Step.SAVE, When.BEFORE), (Step.SAVE, When.AFTER)], ids=str
+)
+def test_a_start_with_a_wrong_directory_that_comes_to_nothing_leaves_the_right_one_open(
+    catalog: ld.Catalog, tmp_path: Path, at: tuple[Step, When]
+) -> None:
+    lines = Lines(catalog, tmp_path)
+    with pytest.raises(KilledError):
+        lines.run(lines.wrong, 0, at)
+    assert lines.told() == BOTH
+    assert lines.run(lines.right, 2).sinks == {"out": WRITTEN}
+    assert lines.told() == [*BOTH, f"{RIGHT} 2"]
+
+
+@pytest.mark.parametrize("at", [(Step.SAVE, When.AFTER), (Step.COMMIT, When.BEFORE)], ids=str)
+def test_a_line_that_was_left_is_closed_before_anything_of_the_next_is_shown(
+    catalog: ld.Catalog, tmp_path: Path, at: tuple[Step, When]
+) -> None:
+    """Also by a start after one that died between the save and the closing, and once only."""
+    lines = Lines(catalog, tmp_path)
+    with pytest.raises(KilledError):
+        lines.run(lines.wrong, 0, at)
+    assert lines.run(lines.wrong, 0).delivery is Delivery.REPLAYED_WRITTEN
+    assert lines.run(lines.wrong, 1).delivery is Delivery.FRESH
+    assert lines.told() == [*BOTH, f"{RIGHT} closed", f"{WRONG} 0", f"{WRONG} 1"]
+
+
+@pytest.mark.parametrize("kept", [100, 1], ids=["the whole history", "its last commit only"])
+def test_a_query_whose_line_was_closed_is_told_where_to_go_back_to(
+    catalog: ld.Catalog, tmp_path: Path, kept: int
+) -> None:
+    lines = Lines(catalog, tmp_path)
+    lines.lake.failing = PySparkException("the store is down")
+    with pytest.raises(StorageError, match="was not delivered"):
+        lines.run(lines.wrong, 0)
+    lines.lake.failing = None
+    del lines.lake.commits[kept:]  # the log's clean-up took the rest
+    assert lines.told()[-1] == f"{RIGHT} closed"
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="batch 2 was not written to /lake/out: its line was closed") as caught:
+            lines.run(lines.right, 2)
+        assert "to checkpoint 2" in caught.value.next_step
+        assert (caught.value.details["checkpoint_id"], caught.value.found) == (2, "closed by version 2")
+    assert 2 not in lines.lake.rows
+    with catalog.writer("orders") as writer:
+        lineage = writer.rewind(2, reason="as it says").checkpoint_id
+    assert lines.run(lines.right, 2).sinks == {"out": WRITTEN}
+    assert lines.told()[-1] == f"laminar:orders:right:{lineage} 2"
+
+
+@pytest.mark.parametrize("step", [BatchStep.RESUME, BatchStep.FUNCTION, Step.SAVE, Step.RECORD], ids=str)
+def test_a_batch_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, query: Planned, step: Any) -> None:
+    failing = False
+
+    def observe(at: Any, when: When) -> None:
+        if failing and (at, when) == (step, When.AFTER):
+            raise RuntimeError("no such luck")
+
+    with query.deliver(catalog, to_out, [TableSink("out")], observe=observe) as deliver:
+        for batch in range(1 if step is BatchStep.RESUME else 2):
+            query.plan(batch)
+            failing = True
+            with pytest.raises(RuntimeError, match="no such luck"):
+                deliver(Frame(batch), batch)  # type: ignore[arg-type]
+            assert is_free(catalog)
+            failing = False
+            deliver(Frame(batch), batch)  # type: ignore[arg-type]  # as when the query is started again
+            assert not is_free(catalog)
+    assert is_free(catalog)
+
+
+def test_sinks_are_looked_at_before_the_pipeline_is_taken_over(catalog: ld.Catalog, query: Planned) -> None:
+    class NoWrite:
+        name = "out"
+        pre_commit = commit = abort = landed = lambda self, epoch: None
+
+    with catalog.writer("orders") as running:
+        for sinks, told in (
+            ([DeltaSink("/lake/a/orders"), DeltaSink("/lake/b/orders")], "two sinks are called 'orders'"),
+            ([TableSink("out"), KeptSink("out")], "two sinks are called 'out'"),
+            ([NoWrite()], "NoWrite is no sink of batches"),
+            (["out"], "str is no sink of batches"),
+        ):
+            with pytest.raises(InvalidInputError, match=told):
+                query.deliver(catalog, to_out, sinks)
+        running.check_held()
+
+
+def is_free(catalog: ld.Catalog) -> bool:
+    try:
+        catalog.writer("orders", takeover=False).close()
+    except ConflictError:
+        return False
+    return True
 
 
 def test_a_line_that_cannot_be_closed_is_a_typed_error() -> None:

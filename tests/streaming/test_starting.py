@@ -240,8 +240,8 @@ def test_the_query_is_compared_and_what_was_not_looked_at_is_said(catalog: ld.Ca
     ]
 
 
-def test_what_a_sink_does_not_have_yet_is_not_begun_behind(catalog: ld.Catalog) -> None:
-    """A run died after it saved checkpoint 2: its records are in no sink, and a query begun behind it would leave them out."""
+def test_what_a_sink_may_have_is_not_begun_behind(catalog: ld.Catalog) -> None:
+    """A run died after it saved checkpoint 2. Until the sink was asked, its records are to be left out or not: nobody knows."""
     with catalog.writer("orders") as writer:
         for number, offset in ((1, "100"), (2, "200")):
             with writer.checkpoint() as cp:
@@ -252,7 +252,7 @@ def test_what_a_sink_does_not_have_yet_is_not_begun_behind(catalog: ld.Catalog) 
     delivered = {"startingOffsets": '{"orders":{"0":100}}'}
 
     def assert_refused(told: str) -> None:
-        assert starting_options(catalog, "orders", "source-0") == delivered
+        assert starting_options(catalog, "orders", "source-0", 1) == delivered
         assert check_resume(catalog, "orders").checkpoint_id == 1
         with pytest.raises(ConflictError, match=told) as caught:
             starting_options(catalog, "orders", "source-0", 2)
@@ -262,9 +262,17 @@ def test_what_a_sink_does_not_have_yet_is_not_begun_behind(catalog: ld.Catalog) 
         assert (look.findings[0].code, look.findings[0].severity) == (ResumeCode.NOT_DELIVERED, Severity.FATAL)
 
     assert_refused("sink 'out' is Pending")
+    for asked in (starting_options, files_read):
+        with pytest.raises(
+            ConflictError, match=r"checkpoint 1, and checkpoint 2 may be in.*'out' is Pending"
+        ) as caught:
+            asked(catalog, "orders", "source-0")
+        assert (caught.value.found, caught.value.details) == ([2], {"checkpoint_id": 1})
+        assert "Then ask again" in caught.value.next_step
     with catalog.writer("orders") as writer:
         assert writer.recover().chosen_id == 1  # passes over 2 for good
     assert_refused("a later recovery passed over it")
+    assert starting_options(catalog, "orders", "source-0") == delivered
 
 
 def test_a_checkpoint_whose_status_changes_somebody_deleted_is_delivered_all_the_same(catalog: ld.Catalog) -> None:

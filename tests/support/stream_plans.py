@@ -61,6 +61,92 @@ class _Schema:
         return self.text
 
 
+class Lake:
+    """A session and its one Delta table, as far as a `DeltaSink` asks: transaction identifiers, and the history."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[int, str, tuple[int, ...]]] = []
+        """Version, metadata and rows, the newest first."""
+        self.failing: Exception | None = None
+        """What a write that is no closing raises."""
+        self._seen: dict[str, int] = {}
+
+    @property
+    def rows(self) -> list[int]:
+        return sorted(number for _, _, numbers in self.commits for number in numbers)
+
+    def said(self) -> list[dict[str, Any]]:
+        """What each commit says of itself, the oldest first."""
+        return [json.loads(metadata)["laminar"] for _, metadata, _ in reversed(self.commits)]
+
+    def write(self, numbers: tuple[int, ...], options: Mapping[str, str]) -> None:
+        application, number = options["txnAppId"], int(options["txnVersion"])
+        if self.failing is not None and number < 2**62:
+            raise self.failing
+        if self._seen.get(application, -1) < number:  # else skipped without a word
+            self._seen[application] = number
+            version = self.commits[0][0] + 1 if self.commits else 0
+            self.commits.insert(0, (version, options["userMetadata"], numbers))
+
+    @property
+    def read(self) -> Lake:
+        return self
+
+    def format(self, name: str) -> Lake:
+        assert name == "delta"
+        return self
+
+    def load(self, path: str) -> Lake:
+        return self
+
+    def limit(self, rows: int) -> LakeFrame:
+        return LakeFrame(self)
+
+    def sql(self, text: str) -> Lake:
+        self._asked = int(text.rpartition(" LIMIT ")[2])
+        return self
+
+    def select(self, *columns: str) -> Lake:
+        return self
+
+    def collect(self) -> list[Any]:
+        return [_Row({"version": one[0], "userMetadata": one[1]}) for one in self.commits[: self._asked]]
+
+
+@dataclass(frozen=True)
+class _Row:
+    columns: dict[str, Any]
+
+    def asDict(self) -> dict[str, Any]:  # noqa: N802
+        return self.columns
+
+
+class LakeFrame(Frame):
+    """A frame that can be written to the table of a `Lake`."""
+
+    def __init__(self, lake: Lake, *numbers: int) -> None:
+        super().__init__(*numbers)
+        self.sparkSession = self._lake = lake
+        self._options: dict[str, str] = {}
+
+    def format(self, name: str) -> LakeFrame:
+        self._is_noop = name == "noop"
+        return self
+
+    def mode(self, name: str) -> LakeFrame:
+        return self
+
+    def options(self, **options: str) -> LakeFrame:
+        self._options = options
+        return self
+
+    def save(self, path: str | None = None) -> None:
+        if self._is_noop:
+            super().save()
+        else:
+            self._lake.write(self.numbers, self._options)
+
+
 class KeptSink:
     """A sink in memory that outlives a run: redrivable, and it recognises nothing by itself."""
 
@@ -247,6 +333,8 @@ class Planned:
 
     home: Path
     query_id: str = field(default_factory=lambda: str(uuid4()))
+    offset: Callable[[int], str] = '{{"logOffset":{}}}'.format
+    """What the source says after a batch."""
 
     def __post_init__(self) -> None:
         for name in ("offsets", "commits", "sources/0"):
@@ -255,7 +343,7 @@ class Planned:
 
     def plan(self, batch: int, *paths: str) -> None:
         """Writes down what a batch reads; every tenth entry of the source's log holds all before it."""
-        (self.home / "offsets" / str(batch)).write_text(f'v1\n{SAID}\n{{"logOffset":{batch}}}')
+        (self.home / "offsets" / str(batch)).write_text(f"v1\n{SAID}\n{self.offset(batch)}")
         own = [
             json.dumps({"path": path, "timestamp": 1, "batchId": batch}, separators=(",", ":"))
             for path in paths or (f"file:///in/{batch}.json",)

@@ -1,0 +1,128 @@
+"""Whether a query and its pipeline agree on where to go on, beyond the number of the batch.
+
+A query that goes on reads from where its directory says, whatever the pipeline's newest checkpoint says. A query that begins
+anew was begun behind some checkpoint, by options that were worked out before its first batch came. What was found out about the
+sinks since then, those options do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from laminar_delta.catalog.healing import find_rows
+from laminar_delta.catalog.statuses import intact_changes
+from laminar_delta.catalog.tables import WRITERS
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import ConflictError
+from laminar_delta.interop.sparkdir.logs import connector_checkpoints, parse_offsets
+from laminar_delta.model.status import SinkCommitKind
+from laminar_delta.streaming.lines import line_of
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Reading, Row
+    from laminar_delta.catalog.writer import Writer
+    from laminar_delta.interop.sparkdir.logs import PlannedBatch
+    from laminar_delta.model import CheckpointManifest
+    from laminar_delta.streaming.lines import Head
+    from laminar_delta.streaming.query import RunningQuery
+
+
+def reason_of(query_id: str, run_id: str | None) -> str:
+    """Why a pipeline is taken over by a query: by this the catalog knows what a query found out itself."""
+    return f"query {query_id}" + (f", run {run_id}" if run_id else "")
+
+
+def check_offsets(pipeline: str, manifest: CheckpointManifest, head: Head, query: RunningQuery, batch_id: int) -> None:
+    """Refuses a query whose directory has other offsets of the batch that the pipeline goes on from than the checkpoint has.
+
+    They were moved with `edit_offsets`, which changes no directory: Spark would go on as if that had never been said.
+
+    Raises:
+        ConflictError: They differ.
+    """
+    if head.batch_id is None:
+        return
+    entry = query.entry(head.batch_id)
+    if entry is None:  # Spark does not go on without either
+        return
+    there = {name: dict(source.offsets) for name, source in connector_checkpoints(entry, head.batch_id + 1).items()}
+    places = [f"source-{index}" for index in range(len(entry.offsets))]
+    kept = {name: dict(manifest.source_offsets[name].offsets) for name in places if name in manifest.source_offsets}
+    moved = [name for name in places if kept.get(name) != there.get(name)]
+    if not moved or (batch_id == head.batch_id and _is_planned_anew(head, entry)):
+        return
+    name, number = moved[0], head.checkpoint_id
+    raise ConflictError(
+        f"query {query.query_id} goes on from {there.get(name)} of {name}, by its directory, and pipeline {pipeline!r} from "
+        f"{kept.get(name)}, by checkpoint {number}",
+        expected={one: kept.get(one) for one in moved},
+        found={one: there.get(one) for one in moved},
+        next_step=f"Write the directory from checkpoint {number} with `restore_spark_checkpoint`, and start the query there; "
+        "where that cannot write such offsets, begin a new query with `starting_options`. Or take the change back with "
+        "`writer.undo`.",
+        details={"query_id": query.query_id, "checkpoint_id": number},
+    )
+
+
+def _is_planned_anew(head: Head, entry: PlannedBatch) -> bool:
+    """Whether Spark planned the batch itself differently since: that is for the run to refuse, which can say more of it."""
+    before = head.logs.get("offsets")
+    return before is not None and parse_offsets("offsets", before.encode()).offsets != entry.offsets
+
+
+def check_begun_behind(writer: Writer, head: Head, query_id: str) -> None:
+    """Refuses a query that begins anew and found out itself, in this start or one before, that sinks have what others saved.
+
+    Its options were worked out when that was not known, and Spark has written them down with its first batch: it would give
+    the sinks those records again, under a line by which they recognise nothing.
+
+    Raises:
+        ConflictError: It is to be begun once more, now that the sinks were asked.
+    """
+    found = _found_out(writer, query_id)
+    if found is None:
+        return
+    checkpoint_id, earlier = found
+    at_once = checkpoint_id == head.checkpoint_id
+    raise ConflictError(
+        f"query {query_id} begins anew, and found only when it started that sinks have checkpoint {checkpoint_id} of pipeline "
+        f"{writer.pipeline!r}: begun by options from before, it would give them those records again",
+        expected="options from after the sinks were asked",
+        found=checkpoint_id,
+        next_step=("" if at_once else f"Run {earlier} once more in its own directory, which completes that batch. ")
+        + "Delete the directory of the new query, ask for the options again (`starting_options`), and begin it with "
+        'those. If it reads everything again, say so: `after_reset="fresh"`.',
+        details={"query_id": query_id, "checkpoint_id": checkpoint_id},
+    )
+
+
+def _found_out(writer: Writer, query_id: str) -> tuple[int, str] | None:
+    """The newest checkpoint of others of which this query recorded that a sink has it, and who they are."""
+    reading, pipeline = writer.reading, writer.pipeline
+    own = {writer.generation, *_generations_of(reading, pipeline, query_id)}
+    asked = col("pipeline").eq(pipeline) & col("generation").ge(min(own))
+    told = {
+        change["attempt_id"]
+        for change in intact_changes(reading, asked)
+        if change["generation"] in own and change["status"] == SinkCommitKind.COMMITTED.value
+    }
+    if not told:
+        return None
+    for row in _newest_first(find_rows(reading, pipeline).rows):
+        if row["attempt_id"] in told:
+            made_for = line_of(reading, row)
+            if made_for is None or made_for[0].query_id != query_id:
+                return row["checkpoint_id"], "what was before" if made_for is None else f"query {made_for[0].query_id}"
+    return None
+
+
+def _generations_of(reading: Reading, pipeline: str, query_id: str) -> Iterable[int]:
+    # Rows that cannot be read tell nothing: a takeover needs none of them, and this start's own generation is known.
+    said, own = reason_of(query_id, None), col("pipeline").eq(pipeline)
+    rows = reading.rows_despite_rot(WRITERS, where=own, exact=False, intact=bool)
+    return [row["generation"] for row in rows if row["reason"] == said or (row["reason"] or "").startswith(f"{said},")]
+
+
+def _newest_first(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row["checkpoint_id"], reverse=True)

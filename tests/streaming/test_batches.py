@@ -1,7 +1,7 @@
 """What `foreach_batch` makes of batches, without a JVM: what it tells of sinks, of resets, of plans, of who may call it."""
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,17 @@ from laminar_delta.streaming import (
     schema_hash,
     starting_options,
 )
-from tests.support.stream_plans import Frame, KeptSink, Lake, LakeFrame, Planned, TableSink
+from tests.support.stream_plans import (
+    DeltaFrame,
+    FailingFrame,
+    Frame,
+    KeptSink,
+    Planned,
+    TableSink,
+    forget_commits,
+    numbers_in,
+    said_by,
+)
 
 WRITTEN, FOUND, NOTHING, FAILED = Written.WRITTEN, Written.FOUND, Written.NOTHING, Written.FAILED
 
@@ -346,9 +356,10 @@ class Lines:
 
     catalog: ld.Catalog
     home: Path
-    lake: Lake = field(default_factory=Lake)
+    frames: type[DeltaFrame] = DeltaFrame
 
     def __post_init__(self) -> None:
+        self.out = str(self.home / "out")
         self.right, self.wrong = (Planned(self.home / name, query_id=name) for name in ("right", "wrong"))
         for batch in range(2):
             assert self.run(self.right, batch).delivery is Delivery.FRESH
@@ -360,11 +371,11 @@ class Lines:
             if (step, when) == at:
                 raise KilledError
 
-        frame: Any = LakeFrame(self.lake, batch)
-        return query.run(self.catalog, batch, frame, to_out, [DeltaSink("/lake/out")], observe=observe)
+        frame: Any = self.frames(batch)
+        return query.run(self.catalog, batch, frame, to_out, [DeltaSink(self.out)], observe=observe)
 
     def told(self) -> list[str]:
-        return [f"{one['application_id']} {'closed' if 'closed' in one else one['batch']}" for one in self.lake.said()]
+        return [f"{one['application_id']} {'closed' if 'closed' in one else one['batch']}" for one in said_by(self.out)]
 
 
 RIGHT, WRONG = "laminar:orders:right:0", "laminar:orders:wrong:0"
@@ -403,18 +414,18 @@ def test_a_query_whose_line_was_closed_is_told_where_to_go_back_to(
     catalog: ld.Catalog, tmp_path: Path, kept: int
 ) -> None:
     lines = Lines(catalog, tmp_path)
-    lines.lake.failing = PySparkException("the store is down")
+    lines.frames = FailingFrame
     with pytest.raises(StorageError, match="was not delivered"):
         lines.run(lines.wrong, 0)
-    lines.lake.failing = None
-    del lines.lake.commits[kept:]  # the log's clean-up took the rest
+    lines.frames = DeltaFrame
+    forget_commits(lines.out, but=kept)
     assert lines.told()[-1] == f"{RIGHT} closed"
     for _ in range(2):
-        with pytest.raises(ConflictError, match="batch 2 was not written to /lake/out: its line was closed") as caught:
+        with pytest.raises(ConflictError, match=r"batch 2 was not written to .*/out: its line was closed") as caught:
             lines.run(lines.right, 2)
         assert "to checkpoint 2" in caught.value.next_step
         assert (caught.value.details["checkpoint_id"], caught.value.found) == (2, "closed by version 2")
-    assert 2 not in lines.lake.rows
+    assert 2 not in numbers_in(lines.out)
     with catalog.writer("orders") as writer:
         lineage = writer.rewind(2, reason="as it says").checkpoint_id
     assert lines.run(lines.right, 2).sinks == {"out": WRITTEN}

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.errors import PySparkException
 
@@ -18,6 +19,7 @@ import laminar_delta as ld
 from laminar_delta import streaming
 from laminar_delta.catalog.sinks import SinkEpoch
 from laminar_delta.streaming import BatchResult, Written
+from laminar_delta.streaming.delta_sink import CLOSED
 from laminar_delta.streaming.lines import Line
 
 SAID = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {}})
@@ -59,92 +61,6 @@ class _Schema:
 
     def json(self) -> str:
         return self.text
-
-
-class Lake:
-    """A session and its one Delta table, as far as a `DeltaSink` asks: transaction identifiers, and the history."""
-
-    def __init__(self) -> None:
-        self.commits: list[tuple[int, str, tuple[int, ...]]] = []
-        """Version, metadata and rows, the newest first."""
-        self.failing: Exception | None = None
-        """What a write that is no closing raises."""
-        self._seen: dict[str, int] = {}
-
-    @property
-    def rows(self) -> list[int]:
-        return sorted(number for _, _, numbers in self.commits for number in numbers)
-
-    def said(self) -> list[dict[str, Any]]:
-        """What each commit says of itself, the oldest first."""
-        return [json.loads(metadata)["laminar"] for _, metadata, _ in reversed(self.commits)]
-
-    def write(self, numbers: tuple[int, ...], options: Mapping[str, str]) -> None:
-        application, number = options["txnAppId"], int(options["txnVersion"])
-        if self.failing is not None and number < 2**62:
-            raise self.failing
-        if self._seen.get(application, -1) < number:  # else skipped without a word
-            self._seen[application] = number
-            version = self.commits[0][0] + 1 if self.commits else 0
-            self.commits.insert(0, (version, options["userMetadata"], numbers))
-
-    @property
-    def read(self) -> Lake:
-        return self
-
-    def format(self, name: str) -> Lake:
-        assert name == "delta"
-        return self
-
-    def load(self, path: str) -> Lake:
-        return self
-
-    def limit(self, rows: int) -> LakeFrame:
-        return LakeFrame(self)
-
-    def sql(self, text: str) -> Lake:
-        self._asked = int(text.rpartition(" LIMIT ")[2])
-        return self
-
-    def select(self, *columns: str) -> Lake:
-        return self
-
-    def collect(self) -> list[Any]:
-        return [_Row({"version": one[0], "userMetadata": one[1]}) for one in self.commits[: self._asked]]
-
-
-@dataclass(frozen=True)
-class _Row:
-    columns: dict[str, Any]
-
-    def asDict(self) -> dict[str, Any]:  # noqa: N802
-        return self.columns
-
-
-class LakeFrame(Frame):
-    """A frame that can be written to the table of a `Lake`."""
-
-    def __init__(self, lake: Lake, *numbers: int) -> None:
-        super().__init__(*numbers)
-        self.sparkSession = self._lake = lake
-        self._options: dict[str, str] = {}
-
-    def format(self, name: str) -> LakeFrame:
-        self._is_noop = name == "noop"
-        return self
-
-    def mode(self, name: str) -> LakeFrame:
-        return self
-
-    def options(self, **options: str) -> LakeFrame:
-        self._options = options
-        return self
-
-    def save(self, path: str | None = None) -> None:
-        if self._is_noop:
-            super().save()
-        else:
-            self._lake.write(self.numbers, self._options)
 
 
 class KeptSink:
@@ -310,11 +226,15 @@ class DeltaFrame(Frame):
         self._options = options
         return self
 
+    def before_writing(self, number: int) -> None:
+        """Told of the number under which a table is about to be written."""
+
     def save(self, path: str | None = None) -> None:
         if path is None:
             self.ran += 1
             return
         line, number = self._options["txnAppId"], int(self._options["txnVersion"])
+        self.before_writing(number)
         there = DeltaTable(path).transaction_version(line) if DeltaTable.is_deltatable(path) else None
         if there is not None and there >= number:
             return
@@ -325,6 +245,32 @@ class DeltaFrame(Frame):
         rows = pa.table({"id": pa.array(self.numbers, pa.int64())})
         assert self._mode in ("append", "overwrite")
         write_deltalake(path, rows, mode="append" if self._mode == "append" else "overwrite", commit_properties=told)
+
+
+class FailingFrame(DeltaFrame):
+    """One that cannot be written, though its table can: closing a line still works."""
+
+    def before_writing(self, number: int) -> None:
+        if number < CLOSED:
+            raise PySparkException("the store is down")
+
+
+def said_by(path: str) -> list[dict[str, Any]]:
+    """What the commits to a table say of themselves, the oldest first."""
+    return [json.loads(commit["userMetadata"])["laminar"] for commit in reversed(DeltaTable(path).history())]
+
+
+def numbers_in(path: str) -> list[int]:
+    """The numbers in a table."""
+    files: list[Any] = [pq.read_table(uri, columns=["id"]) for uri in DeltaTable(path).file_uris()]
+    return sorted(number for file in files for number in file["id"].to_pylist())
+
+
+def forget_commits(path: str, but: int) -> None:
+    """What log clean-up does: of the commits only the newest are kept, beside what they came to."""
+    DeltaTable(path).create_checkpoint()
+    for entry in sorted(Path(path, "_delta_log").glob("*.json"))[:-but]:
+        entry.unlink()
 
 
 @dataclass

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, lit
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from laminar_delta.streaming.lines import Line
+
+T = TypeVar("T")
 
 APPEND, OVERWRITE = MODES = ("append", "overwrite")
 FIRST_LOOK, WIDER = 10, 20
@@ -52,8 +54,8 @@ class Landed:
     """Of the writer whose write it was."""
     sink: str | None
     """Which of its sinks; None where the commit does not say."""
-    batch: int | None = None
-    """Which batch it is, where that was not known before."""
+    batch: int
+    """Which batch it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,22 +146,46 @@ class SinkTable:
 
     def find(self, spark: SparkSession, line: Line, batch_id: int) -> Search:
         """Looks for a batch, from the newest commit back. Raises `StorageError`."""
-        limit, closed_at = FIRST_LOOK, None
+        closed_at: int | None = None
+
+        def look(version: int, said: Mapping[str, Any]) -> Search | None:
+            nonlocal closed_at
+            if said.get("closed"):
+                closed_at = version
+            elif said["batch"] == batch_id:
+                return Search(found=_landed(version, said), closed_at=closed_at)
+            elif said["batch"] < batch_id:  # numbers of a line only go up
+                return Search(closed_at=closed_at)
+            return None
+
+        search, is_whole = self._first(spark, line, look)
+        return search or Search(is_whole=is_whole, closed_at=closed_at)
+
+    def newest(self, spark: SparkSession, line: Line, up_to: int) -> tuple[Landed | None, bool]:
+        """The newest batch of a line up to a number, as not all of them gave the table something; and whether, without one, all
+        of the history was seen.
+        """
+
+        def look(version: int, said: Mapping[str, Any]) -> Landed | None:
+            return None if said.get("closed") or said["batch"] > up_to else _landed(version, said)
+
+        return self._first(spark, line, look)
+
+    def _first(
+        self, spark: SparkSession, line: Line, look: Callable[[int, Mapping[str, Any]], T | None]
+    ) -> tuple[T | None, bool]:
+        """What the newest commit of a line comes to of which `look` makes something; without one, whether all were seen."""
+        limit = FIRST_LOOK
         while True:
             rows = self._history(spark, limit)
             for row in rows:
                 said = _said(row["userMetadata"])
-                if said.get("application_id") != line.application_id:
-                    continue
-                if said.get("closed"):
-                    closed_at = row["version"]
-                elif said["batch"] == batch_id:
-                    landed = Landed(version=row["version"], generation=said["generation"], sink=said.get("sink"))
-                    return Search(found=landed, closed_at=closed_at)
-                elif said["batch"] < batch_id:  # numbers of a line only go up
-                    return Search(closed_at=closed_at)
+                if said.get("application_id") == line.application_id:
+                    answer = look(row["version"], said)
+                    if answer is not None:
+                        return answer, True
             if len(rows) < limit:
-                return Search(is_whole=not rows or rows[-1]["version"] == 0, closed_at=closed_at)
+                return None, not rows or rows[-1]["version"] == 0
             limit *= WIDER
 
     def _history(self, spark: SparkSession, limit: int) -> list[dict[str, Any]]:
@@ -171,20 +197,9 @@ class SinkTable:
                 return []
             raise StorageError(f"the history of {self.named} cannot be read: {first_line(error)}") from error
 
-    def newest(self, spark: SparkSession, line: Line, up_to: int) -> tuple[Landed | None, bool]:
-        """Where the newest batch of a line up to a number is, as not all of them gave the table something; else like `find`."""
-        limit = FIRST_LOOK
-        while True:
-            rows = self._history(spark, limit)
-            for row in rows:
-                said = _said(row["userMetadata"])
-                is_own = said.get("application_id") == line.application_id and not said.get("closed")
-                if is_own and said["batch"] <= up_to:
-                    told = {"version": row["version"], "generation": said["generation"], "sink": said.get("sink")}
-                    return Landed(**told, batch=said["batch"]), True
-            if len(rows) < limit:
-                return None, not rows or rows[-1]["version"] == 0
-            limit *= WIDER
+
+def _landed(version: int, said: Mapping[str, Any]) -> Landed:
+    return Landed(version=version, generation=said["generation"], sink=said.get("sink"), batch=said["batch"])
 
 
 def absolute(path: str | Path) -> str:

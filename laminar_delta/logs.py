@@ -20,6 +20,7 @@ class Event(str, Enum):
     VIEWS_MISSING = "catalog.views_missing"
     WRITER_TAKEN = "writer.taken"
     WRITER_RELEASED = "writer.released"
+    WRITER_NOT_RELEASED = "writer.not_released"
     CHECKPOINT_COMMITTED = "checkpoint.committed"
     CHECKPOINT_FAILED = "checkpoint.failed"
     SINK_STATUS = "sink.status"

@@ -34,6 +34,7 @@ from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.staging import Frame, Layouts, StagedState, States, stage_state
 from laminar_delta.catalog.statuses import append_statuses
 from laminar_delta.errors import LaminarDeltaError, SessionStateError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
 
@@ -335,7 +336,16 @@ class SavingWriter:
             if kind is None:
                 raise
             # What the block failed with is what its caller has to know; a successor takes over without this.
-            _LOG.warning("the writer of pipeline %s could not let go: %s", self.pipeline, failure)
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.WRITER_NOT_RELEASED,
+                "the writer of pipeline %s could not let go",
+                self.pipeline,
+                cause=failure,
+                pipeline=self.pipeline,
+                generation=self.generation,
+            )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -71,7 +71,7 @@ def current(engine: Engine, pipeline: str) -> Row | None:
     return max(rows, key=lambda row: row["generation"], default=None)
 
 
-def _fenced(engine: Engine, pipeline: str) -> int:
+def fenced(engine: Engine, pipeline: str) -> int:
     """The generation whose fence stands on `manifests`; 0 without one. It was in `writers` first, whatever became of that."""
     application = application_id(pipeline)
     return engine.fences(MANIFESTS.name, [application]).get(application, 0) // ORDINALS
@@ -90,12 +90,12 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
     check_said(owner=owner, reason=reason)
     for _ in range(_TRIES):
         # The fence before the rows: who takes over in between must not look as if its row were lost.
-        fenced = _fenced(engine, pipeline)
+        stands = fenced(engine, pipeline)
         holder = current(engine, pipeline)
         if not seize:
-            _check_free(pipeline, holder, fenced)
+            _check_free(pipeline, holder, stands)
         newest = 0 if holder is None else holder["generation"]
-        number = max(fenced, newest) + 1
+        number = max(stands, newest) + 1
         damaged = holder is not None and "damage" in holder
         if _claim(engine, pipeline, number, owner, reason, narrow=damaged):
             taken = Generation(pipeline=pipeline, number=number, owner=owner)
@@ -173,7 +173,7 @@ def check_held(engine: Engine, held: Generation) -> None:
     newest = 0 if holder is None else holder["generation"]
     if newest < held.number:
         # Its own row is not there: others may be missing too, and the fence tells.
-        newest = max(newest, _fenced(engine, held.pipeline))
+        newest = max(newest, fenced(engine, held.pipeline))
     if newest > held.number:
         by = f" of {holder['owner']!r}" if holder is not None and holder["generation"] == newest else ""
         raise FencedError(

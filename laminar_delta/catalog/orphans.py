@@ -24,6 +24,7 @@ from laminar_delta.engine.predicate import col
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.request import TableSpec
 
@@ -58,11 +59,10 @@ def remove_orphans(engine: Engine, pipeline: str, *, owner: str, aborted: Collec
         ConflictError: Others kept committing in between; what is left can be removed by calling again.
     """
     newest = generations.current(engine, pipeline)
-    if newest is None:
-        return ()
-    _fence_off(engine, Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"]), owner)
+    if newest is not None:
+        _fence_off(engine, Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"]), owner)
     removed: set[Orphan] = set()
-    for spec, found in _orphans(engine, pipeline, newest["generation"], aborted):
+    for spec, found in _orphans(engine, pipeline, _proven(engine, pipeline, newest), aborted):
         for start in range(0, len(found), ATTEMPTS_PER_DELETE):
             _delete(engine, spec, pipeline, found[start : start + ATTEMPTS_PER_DELETE], owner)
         removed.update(found)
@@ -83,11 +83,15 @@ def remove_orphans(engine: Engine, pipeline: str, *, owner: str, aborted: Collec
 
 def find_orphans(engine: Engine, pipeline: str) -> tuple[Orphan, ...]:
     """What `remove_orphans` would remove as things are; nothing is fenced off or removed for a look."""
-    newest = generations.current(engine, pipeline)
-    if newest is None:
-        return ()
-    told = _orphans(engine, pipeline, newest["generation"], ())
+    told = _orphans(engine, pipeline, _proven(engine, pipeline, generations.current(engine, pipeline)), ())
     return tuple(sorted({orphan for _, found in told for orphan in found}))
+
+
+def _proven(engine: Engine, pipeline: str, newest: Row | None) -> int:
+    """Below which generation nobody commits: that of the newest writer, once it is fenced off. Rows of `writers` may be gone:
+    then the fence itself tells more.
+    """
+    return max(0 if newest is None else int(newest["generation"]), generations.fenced(engine, pipeline))
 
 
 def _orphans(

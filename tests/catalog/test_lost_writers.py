@@ -8,6 +8,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog import generations
+from laminar_delta.catalog.attempt import Attempt
 from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS, WRITERS
@@ -38,6 +39,22 @@ def _hurt(file: DataFile, place: float | None) -> AbstractContextManager[None]:
 
 
 # -- writers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["all", "newest"])
+def test_orphans_are_removed_also_where_no_row_says_who_the_newest_writer_is(open_again: Opener, lost: str) -> None:
+    """The fence proves it: below it nobody commits."""
+    catalog = open_again()
+    old = catalog.writer("orders")
+    abandoned, given_up = (Attempt.new(old.held, number) for number in (1, 2))
+    for attempt in (abandoned, given_up):
+        old.stage(attempt, manifest(attempt.checkpoint_id))
+    catalog.writer("orders")
+    catalog.engine.delete(WRITERS.name, col("generation").ge(1 if lost == "all" else 2))
+    orders = catalog.pipeline("orders")
+    assert [orphan.checkpoint_id for orphan in orders.orphans()] == [1, 2]
+    assert [orphan.checkpoint_id for orphan in orders.remove_orphans()] == [1, 2]
+    assert orders.orphans() == ()
 
 
 @pytest.mark.parametrize("lost", ["all", "newest", "changed"])

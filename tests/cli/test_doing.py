@@ -287,11 +287,17 @@ def _at_a_terminal(arguments: list[object], ready: Callable[[str], bool], typed:
         preexec_fn=_take_terminal,
     )
     os.close(slave)
-    told, has_typed, deadline = "", False, time.monotonic() + 120
+    told, has_typed, idle, deadline = "", False, 0, time.monotonic() + 120
     with contextlib.suppress(OSError):  # EIO: whoever had the other end is gone
         while time.monotonic() < deadline:
             if select.select([master], [], [], 1)[0]:
                 told += os.read(master, 4096).decode()
+                idle = 0
+            elif has_typed:
+                idle += 1
+                if idle == 30 and typed == "\x03":
+                    # The terminal was just being set up, and took it for a letter: a person presses it again.
+                    os.write(master, typed.encode())
             if not has_typed and ready(told):
                 os.write(master, typed.encode())
                 has_typed = True

@@ -113,6 +113,9 @@ def min_confirmed(
 
     Returns:
         None when nobody has confirmed anything.
+
+    Raises:
+        CorruptionError: One that counts has lost rows, and no earlier version has them.
     """
     source_name = check_text("source", name)
     if isinstance(pipelines, str):

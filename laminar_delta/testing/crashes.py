@@ -13,7 +13,7 @@ import resource
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -109,9 +109,18 @@ class Record:
         return {(point.step, point.moment): point for point in self.points}
 
 
-def record(engine: str, home: Path, scenario: str) -> Record:
+Live = Callable[[str], int]
+"""Runs `main` on an order in a process of its own; how that ended."""
+
+
+def live_alone(order: str) -> int:
+    """In a process that brings along whatever the engine needs."""
+    return run_forked(main, order)
+
+
+def record(engine: str, home: Path, scenario: str, live: Live = live_alone) -> Record:
     """Runs a scenario on the catalog in `home` to its end."""
-    code = _live(engine, home, scenario, None)
+    code = live(_order(engine, home, scenario, None))
     assert code == 0, f"the scenario itself ended with {code}: {_told(home)}"
     trace = [json.loads(line) for line in (home / "trace.jsonl").read_text().splitlines()]
     return Record(
@@ -121,9 +130,9 @@ def record(engine: str, home: Path, scenario: str) -> Record:
     )
 
 
-def die(engine: str, home: Path, scenario: str, point: Point) -> bool:
+def die(engine: str, home: Path, scenario: str, point: Point, live: Live = live_alone) -> bool:
     """Runs a scenario until it is killed at a point; whether it was. Only inside a step it need not be."""
-    code = _live(engine, home, scenario, point)
+    code = live(_order(engine, home, scenario, point))
     allowed = (-signal.SIGKILL,) if point.moment in list(Moment) else (-signal.SIGSYS, SURVIVED, 0)
     assert code in allowed, f"{scenario} ended with {code} and not {point}"
     return code < 0
@@ -216,7 +225,7 @@ def main(argument: str) -> None:
     """Runs one child."""
     order = json.loads(argument)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ["SPARK_SUBMIT_OPTS"] = order["java"]
+    os.environ["SPARK_SUBMIT_OPTS"] = SHORT_LIVED_JVM
     kill = Point(*order["kill"]) if order["kill"] else None
     child = Child(order["engine"], Path(order["home"]), kill)
     engine = type(open_engine(order["engine"], order["home"]))
@@ -224,16 +233,9 @@ def main(argument: str) -> None:
         SCENARIOS[order["scenario"]](child)
 
 
-def _live(engine: str, home: Path, scenario: str, kill: Point | None) -> int:
-    order = {
-        "engine": engine,
-        "home": str(home),
-        "scenario": scenario,
-        "kill": None if kill is None else astuple(kill),
-        # The process that children are forked from may be older than this setting.
-        "java": os.environ.get("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM),
-    }
-    return run_forked(main, json.dumps(order))
+def _order(engine: str, home: Path, scenario: str, kill: Point | None) -> str:
+    order = {"engine": engine, "home": str(home), "scenario": scenario, "kill": None if kill is None else astuple(kill)}
+    return json.dumps(order)
 
 
 def _told(home: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The crash matrix on Spark: each process that is killed had a JVM of its own, which outlives it and may still commit."""
+"""The crash matrix on Spark: what killed processes had asked of their JVM, it may still do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from laminar_delta.testing.crashes import Point, die
 from laminar_delta.testing.invariants import assert_goes_on, assert_sound, holdings, uncommitted
 from laminar_delta.testing.scenarios import PIPELINE, SCENARIOS
 from laminar_delta.testing.steps import JVM_STEPS, OPTIONAL, engine_steps
+from tests.support.kept_jvm import KeptJvm
 from tests.support.matrix import Matrix, quick_place, without_spark
-from tests.support.shared_classes import shared_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,25 +59,24 @@ def test_processes_killed_with_their_jvm_at_work_leave_the_old_or_the_new(matrix
 
 
 @pytest.fixture(scope="module")
-def classes(matrix: Matrix) -> Iterator[None]:
-    """Worth making where many are killed."""
-    with shared_classes(matrix.place):
-        yield
+def kept(matrix: Matrix, spark: SparkSession) -> Iterator[Matrix]:
+    """The processes share the JVM of the tests: hundreds of them would take half a day with one each."""
+    jvm = KeptJvm(spark)
+    with quick_place() as place:
+        yield Matrix(place, "spark", matrix.open, jvm.live, jvm.settle)
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("classes")
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_process_killed_at_any_state_of_the_disk_leaves_the_old_or_the_new(scenario: str, matrix: Matrix) -> None:
-    points = matrix.recorded(scenario).distinct()
-    assert matrix.kill(scenario, points) == len(points)
+def test_a_process_killed_at_any_state_of_the_disk_leaves_the_old_or_the_new(scenario: str, kept: Matrix) -> None:
+    points = kept.recorded(scenario).distinct()
+    assert kept.kill(scenario, points) == len(points)
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("classes")
-def test_a_process_killed_on_either_side_of_every_step_leaves_the_old_or_the_new(matrix: Matrix) -> None:
-    """Of what the JVM has a part in; and where the test above did not come by, because the disk is the same there."""
-    records = {scenario: matrix.recorded(scenario) for scenario in SCENARIOS}
+def test_a_process_killed_on_either_side_of_every_step_leaves_the_old_or_the_new(kept: Matrix) -> None:
+    """Of what the JVM has a part in too; and where the test above did not come by, because the disk is the same there."""
+    records = {scenario: kept.recorded(scenario) for scenario in SCENARIOS}
     met = {(point.step, point.moment) for record in records.values() for point in record.distinct()}
     # In a save where it comes by there: that is the shortest.
     names = [*SCENARIOS, "saving"]
@@ -87,4 +86,15 @@ def test_a_process_killed_on_either_side_of_every_step_leaves_the_old_or_the_new
     assert steps <= {step for step, _ in sides}
     for (step, moment), (scenario, point) in sides.items():
         if step in steps and (step, moment) not in met:
-            assert matrix.kill(scenario, [point]) == 1
+            assert kept.kill(scenario, [point]) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_process_killed_with_a_jvm_of_its_own_leaves_the_old_or_the_new(
+    scenario: str, kept: Matrix, matrix: Matrix
+) -> None:
+    """Somewhere in the middle: the JVM may be at work for seconds, and ends by itself."""
+    record = kept.recorded(scenario)
+    points = record.distinct()
+    assert matrix.kill(scenario, [points[len(points) // 2]], record) == 1

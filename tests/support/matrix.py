@@ -12,7 +12,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.catalog import Catalog
 from laminar_delta.catalog.tables import ENGINE_PROPERTY, TABLES
 from laminar_delta.engine import open_engine
-from laminar_delta.testing.crashes import Point, Record, assert_survived, die, record
+from laminar_delta.testing.crashes import Live, Point, Record, assert_survived, die, live_alone, record
 from laminar_delta.testing.scenarios import FROM_NOTHING, prepare
 
 
@@ -24,12 +24,18 @@ class Matrix:
     engine: str
     open: Callable[[Path], ld.Catalog]
     """How what was left is opened."""
+    live: Live = live_alone
+    """How a process is run."""
+    settle: Callable[[], None] = lambda: None
+    """Returns when nothing goes on any more of what a killed process began."""
     _records: dict[str, Record] = field(default_factory=dict)
 
     def recorded(self, scenario: str) -> Record:
         """A scenario run to its end, once."""
         if scenario not in self._records:
-            self._records[scenario] = record(self.engine, self.home(scenario, f"recorded-{scenario}"), scenario)
+            self._records[scenario] = record(
+                self.engine, self.home(scenario, f"recorded-{scenario}"), scenario, self.live
+            )
         return self._records[scenario]
 
     def kill(self, scenario: str, points: Sequence[Point], states: Record | None = None) -> int:
@@ -51,7 +57,8 @@ class Matrix:
     def _die(self, scenario: str, point: Point, number: int) -> Path | None:
         """Kills the scenario at a point; where it died, if it did."""
         home = self.home(scenario, f"{scenario}-{number}")
-        if die(self.engine, home, scenario, point):
+        if die(self.engine, home, scenario, point, self.live):
+            self.settle()
             return home
         shutil.rmtree(home)
         return None

@@ -32,10 +32,15 @@ class SessionState(Enum):
 
     OPEN = "open"
     LOST = "behind another that committed first"
+    UNCOMMITTED = "not committed: storage failed at the end of its block"
     IN_DOUBT = "in doubt"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     FENCED = "fenced"
+
+
+_AGAIN = frozenset({SessionState.LOST, SessionState.UNCOMMITTED, SessionState.IN_DOUBT})
+"""Those in which what was staged is kept, to be tried again."""
 
 
 class Session:
@@ -209,22 +214,19 @@ class Session:
             CommitUnknownError: It may have been committed; `retry` finds out.
         """
         self._check_open()
-        if self._depth:
-            raise SessionStateError(
-                f"session {self._id} has a nested part open", next_step="Leave it first: it commits with the whole."
-            )
         return self._commit()
 
     def retry(self) -> SessionCommit:
-        """Commits the same steps again, over what is committed by now; after a lost race or an unknown outcome.
+        """Commits the same steps again, over what is committed by now; after a lost race, an unknown outcome, or a block that
+        storage did not let commit.
 
         For steps that do not depend on what this session read. Where they do, begin a new session.
 
         Raises:
             ConflictError: Lost again, or a step's own condition does not hold any more.
         """
-        if self._state not in (SessionState.LOST, SessionState.IN_DOUBT):
-            raise self._unusable("only a session that lost, or is in doubt, is tried again")
+        if self._state not in _AGAIN:
+            raise self._unusable("only a session that lost, is in doubt, or was left uncommitted, is tried again")
         with self._ending():
             # Also one that lost: whoever has the same token may have committed it since.
             found = self._committer.look(self._buffer, self._ordinal, sent=self._state is SessionState.IN_DOUBT)
@@ -257,14 +259,24 @@ class Session:
     ) -> None:
         if self._state is not SessionState.OPEN:
             return
-        if kind is None:
-            self.commit()
-        else:
+        if kind is not None:
             self.rollback()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            if self._state is SessionState.OPEN:
+                # Nobody can use it as an open one any more, and as such it would keep others out of its thread.
+                self._state = SessionState.UNCOMMITTED
+            raise
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _commit(self) -> SessionCommit:
+        if self._depth:
+            raise SessionStateError(
+                f"session {self._id} has a nested part open", next_step="Leave it first: it commits with the whole."
+            )
         if self._buffer.empty:
             self._state = SessionState.COMMITTED
             return SessionCommit(session_id=self._id, version=None)
@@ -300,10 +312,9 @@ class Session:
             raise self._unusable("it cannot be used any more")
 
     def _unusable(self, why: str) -> SessionStateError:
-        again = self._state in (SessionState.LOST, SessionState.IN_DOUBT)
         return SessionStateError(
             f"session {self._id} is {self._state.value}: {why}",
             expected=SessionState.OPEN.value,
             found=self._state.value,
-            next_step="Call `retry`, or begin a new session." if again else "Begin a new session.",
+            next_step="Call `retry`, or begin a new session." if self._state in _AGAIN else "Begin a new session.",
         )

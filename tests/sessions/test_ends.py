@@ -9,8 +9,10 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.sessions import SessionState
-from laminar_delta.errors import ConflictError, SessionStateError
-from tests.sessions.support import StoreOpener, at
+from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.errors import ConflictError, SessionStateError, StorageError
+from tests.sessions.support import Opener, StoreOpener, at
+from tests.support.faults import failing_merges
 
 
 @contextmanager
@@ -43,6 +45,70 @@ def test_an_interrupted_commit_is_in_doubt_and_not_rolled_back(store: ld.SourceC
         s.rollback()
     assert s.retry().replayed
     assert s.state is SessionState.COMMITTED
+
+
+def test_storage_that_fails_at_the_end_of_a_block_does_not_keep_the_thread_out(
+    open_again: Opener, pipeline: str
+) -> None:
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    store.take_generation()
+    with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError), store.session() as s:
+        s.stage("kafka", 1)
+    assert s.state is SessionState.UNCOMMITTED
+    with pytest.raises(SessionStateError, match="`retry`"):
+        s.stage("kafka", 2)
+    # The session is still held here, and is in nobody's way.
+    store.stage_checkpoint("files", 1)
+    with store.session() as other:
+        other.stage("clock", 1)
+    s.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(1), "clock": at(1)}
+
+
+def test_a_session_whose_block_was_left_uncommitted_is_rolled_back_or_closed(
+    open_again: Opener, open_store: StoreOpener, pipeline: str
+) -> None:
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    store.take_generation()
+    left = []
+    for _ in range(2):
+        with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError), store.session() as s:
+            s.stage("kafka", 1)
+        left.append(s)
+    left[0].rollback()
+    store.close()
+    for one in left:
+        assert one.state is SessionState.ROLLED_BACK
+        with pytest.raises(SessionStateError, match="rolled back"):
+            one.retry()
+    assert open_store().read_all_checkpoints() == {}
+
+
+def test_a_start_that_storage_failed_can_be_tried_again_while_its_error_is_kept(open_again: Opener, pipeline: str) -> None:
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    store.take_generation()
+    with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError) as kept:
+        with patch.object(type(catalog.engine), "persistent", True):
+            store.start(5)
+    with patch.object(type(catalog.engine), "persistent", True):
+        assert not store.start(5).resumed
+        assert store.start(5).resumed
+    assert "no space" in str(kept.value)
+
+
+def test_a_block_left_inside_a_nested_part_commits_nothing(store: ld.SourceCheckpointStore) -> None:
+    with pytest.raises(SessionStateError, match="nested part open"), store.session() as s:
+        part = s.nested()
+        part.__enter__()
+        s.stage("kafka", 1)
+    with pytest.raises(SessionStateError, match="nested part open"):
+        s.retry()
+    part.__exit__(None, None, None)
+    s.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(1)}
 
 
 def test_closing_a_store_rolls_back_what_was_not_committed(

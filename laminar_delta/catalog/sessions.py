@@ -8,6 +8,7 @@ other is told and keeps what it staged, to be tried again over what is committed
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -23,6 +24,7 @@ from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
+    from laminar_delta.catalog.positions import Positions
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
@@ -67,6 +69,9 @@ class Session:
         self._state = SessionState.OPEN
         self._entered = False
         self._depth = 0
+        # For its ends alone: the store may be closed in another thread.
+        self._turn = threading.RLock()
+        self._closed = False
 
     @property
     def id(self) -> str:
@@ -213,8 +218,9 @@ class Session:
             FencedError: Another writer took over. Nothing was written, and nothing will be.
             CommitUnknownError: It may have been committed; `retry` finds out.
         """
-        self._check_open()
-        return self._commit()
+        with self._turn:
+            self._check_open()
+            return self._commit()
 
     def retry(self) -> SessionCommit:
         """Commits the same steps again, over what is committed by now; after a lost race, an unknown outcome, or a block that
@@ -225,25 +231,36 @@ class Session:
         Raises:
             ConflictError: Lost again, or a step's own condition does not hold any more.
         """
-        if self._state not in _AGAIN:
-            raise self._unusable("only a session that lost, is in doubt, or was left uncommitted, is tried again")
-        with self._ending():
-            # Also one that lost: whoever has the same token may have committed it since.
-            found = self._committer.look(self._buffer, self._ordinal, sent=self._state is SessionState.IN_DOUBT)
-            if isinstance(found, SessionCommit):
-                self._state = SessionState.COMMITTED
-                return found
-            self._buffer.lay_over(found)
-            self._base, self._ordinal = found, found.ordinal
-        return self._commit()
+        with self._turn:
+            if self._state not in _AGAIN:
+                raise self._unusable("only a session that lost, is in doubt, or was left uncommitted, is tried again")
+            with self._ending():
+                # Also one that lost: whoever has the same token may have committed it since.
+                found = self._committer.look(self._buffer, self._ordinal, sent=self._state is SessionState.IN_DOUBT)
+                if isinstance(found, SessionCommit):
+                    self._state = SessionState.COMMITTED
+                    return found
+                if self._closed:
+                    raise self._given_up(found)
+                self._buffer.lay_over(found)
+                self._base, self._ordinal = found, found.ordinal
+            return self._commit()
 
     def rollback(self) -> None:
         """Forgets everything staged, and ends the session. Doing so twice changes nothing."""
-        if self._state in (SessionState.COMMITTED, SessionState.IN_DOUBT):
-            raise self._unusable("what may be committed cannot be undone")
-        if self._state is not SessionState.FENCED:
-            self._state = SessionState.ROLLED_BACK
-        self._buffer = Buffer()
+        with self._turn:
+            if self._state in (SessionState.COMMITTED, SessionState.IN_DOUBT):
+                raise self._unusable("what may be committed cannot be undone")
+            if self._state is not SessionState.FENCED:
+                self._state = SessionState.ROLLED_BACK
+            self._buffer = Buffer()
+
+    def close(self) -> None:
+        """Ends it with its store: rolled back unless it may be committed; then `retry` still looks, and commits nothing."""
+        with self._turn:
+            self._closed = True
+            if self._state not in (SessionState.COMMITTED, SessionState.IN_DOUBT):
+                self.rollback()
 
     def __enter__(self) -> Session:
         self._check_open()
@@ -291,6 +308,18 @@ class Session:
                 raise
             self._state = SessionState.COMMITTED
         return made
+
+    def _given_up(self, now: Positions) -> SessionStateError:
+        """What `retry` says of a session that is not there, and whose store is closed."""
+        if now.ordinal != self._ordinal:
+            # Nothing that is under way still can land upon another head row.
+            self._state, self._buffer = SessionState.ROLLED_BACK, Buffer()
+        return SessionStateError(
+            f"session {self._id} is not committed by now, and its store is closed: it is not tried again",
+            expected="an open store",
+            found=self._state.value,
+            next_step="Begin a new session on a store that is open.",
+        )
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

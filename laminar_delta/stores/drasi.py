@@ -209,8 +209,7 @@ class SourceCheckpointStore:
         """
         with self._turn:
             for session in list(self._sessions):
-                if session.state in (SessionState.OPEN, SessionState.LOST, SessionState.UNCOMMITTED):
-                    session.rollback()
+                session.close()
             if not self._closed and self._held is not None and not self._joined:
                 generations.release(self._catalog.engine, self._held)
             self._closed = True

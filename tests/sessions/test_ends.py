@@ -1,5 +1,6 @@
 """How sessions end: what is visible is never told as rolled back, and nothing is committed after the store was closed."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,11 +9,11 @@ from unittest.mock import patch
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.sessions import SessionState
+from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
-from laminar_delta.errors import ConflictError, SessionStateError, StorageError
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError, StorageError
 from tests.sessions.support import Opener, StoreOpener, at
-from tests.support.faults import failing_merges
+from tests.support.faults import failing_merges, unanswered_merges
 
 
 @contextmanager
@@ -135,6 +136,67 @@ def test_closing_a_store_ends_a_session_that_lost(store: ld.SourceCheckpointStor
     with pytest.raises(SessionStateError, match="rolled back"):
         lost.retry()
     assert other.read_all_checkpoints() == {"files": at(1)}
+
+
+def test_a_session_that_is_committing_is_not_rolled_back_by_closing(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be told that it is committed, and there would be nothing."""
+    s = store.session()
+    s.stage("kafka", 1)
+    arrived = threading.Event()
+    closing = threading.Thread(target=store.close)
+    close, commit = Session.close, Session._commit
+
+    def arrive(self: Session) -> None:
+        arrived.set()
+        close(self)
+
+    def while_closing(self: Session) -> object:
+        closing.start()
+        arrived.wait()
+        return commit(self)
+
+    monkeypatch.setattr(Session, "close", arrive)
+    monkeypatch.setattr(Session, "_commit", while_closing)
+    assert s.commit().version is not None
+    closing.join()
+    assert s.state is SessionState.COMMITTED
+    assert open_store().read_all_checkpoints() == {"kafka": at(1)}
+
+
+def test_a_session_in_doubt_whose_store_is_closed_is_only_looked_for(
+    open_again: Opener, open_store: StoreOpener, pipeline: str
+) -> None:
+    catalog = open_again()
+
+    def in_doubt(store: ld.SourceCheckpointStore) -> tuple[Session, list[Any]]:
+        s = store.session()
+        s.stage("kafka", 1)
+        with unanswered_merges(catalog.engine, SOURCE_CHECKPOINTS.name) as late, pytest.raises(CommitUnknownError):
+            s.commit()
+        store.close()
+        return s, late
+
+    landed, late = in_doubt(ld.SourceCheckpointStore(catalog, pipeline))
+    with pytest.raises(SessionStateError, match="not committed by now, and its store is closed"):
+        landed.retry()
+    # It may be under way still.
+    assert landed.state is SessionState.IN_DOUBT
+    late[0]()
+    assert landed.retry().replayed
+    shared = ld.SourceCheckpointStore(catalog, pipeline)
+    other = open_store(generation=shared.take_generation())
+    overtaken, _ = in_doubt(shared)
+    other.stage_checkpoint("kafka", 2)
+    with pytest.raises(SessionStateError, match="its store is closed"):
+        overtaken.retry()
+    assert overtaken.state is SessionState.ROLLED_BACK
+    fenced, _ = in_doubt(ld.SourceCheckpointStore(catalog, pipeline))
+    open_store().stage_checkpoint("kafka", 3)
+    with pytest.raises(FencedError):
+        fenced.retry()
+    assert other.read_all_checkpoints() == {"kafka": at(3)}
 
 
 def test_a_session_begun_while_its_store_is_closed_is_none(

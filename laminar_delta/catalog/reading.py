@@ -22,7 +22,7 @@ from laminar_delta.errors import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from laminar_delta.engine.answer import HistoryEntry
+    from laminar_delta.engine.answer import History
     from laminar_delta.engine.base import Engine
     from laminar_delta.engine.predicate import Predicate
     from laminar_delta.engine.request import TableSpec
@@ -37,16 +37,6 @@ COMPACTION = "OPTIMIZE"
 
 REMOVAL = "remove"
 """What maintenance calls its deletes in the log: of what was decided to be removed, and nothing else."""
-
-
-@dataclass(slots=True)
-class History:
-    """What a log tells, as far back as it can be read."""
-
-    entries: list[HistoryEntry] = field(default_factory=list)
-    """The newest first."""
-    damage: str | None = None
-    """What keeps the rest from being read, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +140,11 @@ class Reading:
     def history(self, spec: TableSpec, *, limit: int | None = None) -> History:
         """What the log tells of a table up to the version that is read, newest first; of the newest `limit` commits there are.
 
-        An entry that is damaged is not read past. As long as a log checkpoint covers it the table itself can be read, so for
-        those who look for what the table does not have any more it is as if the log had been cleaned up to there.
+        See `Engine.told_history` for entries that are damaged.
         """
-        found = History()
-        try:
-            found.entries = self.engine.history(spec.name, limit=limit)
-        except StorageError as error:
-            damaged = error.details.get("version")
-            if error.code is not ErrorCode.LOG_DAMAGED or not isinstance(damaged, int):
-                raise
-            newest = self.engine.version(spec.name)
-            intact = newest - damaged if limit is None else min(limit, newest - damaged)
-            found.entries = self.engine.history(spec.name, limit=intact) if intact > 0 else []
-            found.damage = error.message
+        found = self.engine.told_history(spec.name, limit=limit)
         last = self.versions.get(spec.name)
-        found.entries = [entry for entry in found.entries if last is None or entry.version <= last]
-        return found
+        return replace(found, entries=[entry for entry in found.entries if last is None or entry.version <= last])
 
     @contextmanager
     def _of_the_format(self, spec: TableSpec) -> Iterator[None]:

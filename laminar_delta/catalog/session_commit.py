@@ -109,7 +109,7 @@ class SessionCommitter:
         """
         # One read decides both: a try that arrives after it finds another head row than its own, or keeps out the next.
         now = self._read()
-        landed = self._landed(now, ordinal)
+        landed = self._landed(now, ordinal, sent=sent)
         if landed is not None:
             check_same_steps(self.engine, now.pipeline, self.session_id, buffer, version=landed.version, sent=sent)
             return landed
@@ -132,9 +132,15 @@ class SessionCommitter:
             details={"session": self.session_id, "winner": now.session_id},
         ) from refusal
 
-    def _landed(self, now: Positions, ordinal: int) -> SessionCommit | None:
-        version = find_commit(self.engine, now, self.session_id, generation=self.held.number, ordinal=ordinal)
-        return None if version is None else SessionCommit(session_id=self.session_id, version=version, replayed=True)
+    def _landed(self, now: Positions, ordinal: int, *, sent: bool) -> SessionCommit | None:
+        version = find_commit(
+            self.engine, now, self.session_id, generation=self.held.number, ordinal=ordinal, sent=sent
+        )
+        if version is None:
+            return None
+        # Whoever made it may have ended before it was flushed, or been told that it could not be.
+        self.engine.flush(SOURCE_CHECKPOINTS.name, version)
+        return SessionCommit(session_id=self.session_id, version=version, replayed=True)
 
     def _check_standing(self, now: Positions) -> None:
         if now.generation > self.held.number:

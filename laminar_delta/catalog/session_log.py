@@ -59,12 +59,14 @@ def session_history(
         limit: How many commits to look at, those of other pipelines included.
         last: The version the table is read at; what came later is not told.
     """
-    entries = engine.history(SOURCE_CHECKPOINTS.name, limit=limit if last is None else None)
-    seen = [entry for entry in entries if last is None or entry.version <= last]
+    told = engine.told_history(SOURCE_CHECKPOINTS.name, limit=limit if last is None else None)
+    seen = [entry for entry in told.entries if last is None or entry.version <= last]
     return _records(seen[:limit], pipeline)
 
 
-def find_commit(engine: Engine, now: Positions, session_id: str, *, generation: int, ordinal: int) -> int | None:
+def find_commit(
+    engine: Engine, now: Positions, session_id: str, *, generation: int, ordinal: int, sent: bool
+) -> int | None:
     """A version that holds a session's commit; None when it was not committed by the time `now` was read.
 
     Args:
@@ -73,25 +75,31 @@ def find_commit(engine: Engine, now: Positions, session_id: str, *, generation: 
         session_id: Which session.
         generation: Under which it commits.
         ordinal: Of the last commit that certainly was not its own.
+        sent: Whether a try may have been committed. Under a generation that was taken over, one that was not is not looked for
+            further than the log tells: it never will be committed.
 
     Raises:
         CommitUnknownError: Neither the log nor earlier versions tell any more who made some commit since.
     """
     if now.session_id == session_id or _left_rows(engine, now.pipeline, session_id):
-        return engine.version(SOURCE_CHECKPOINTS.name)
-    # Whose they were is not known yet; the last one's the head row tells. Another generation's are none of ours.
-    counted = now.generation == generation
-    unknown = set(range(ordinal + 1, now.ordinal)) if counted else set()
+        return next(iter(versions_made(engine, now.pipeline, session_id)), engine.version(SOURCE_CHECKPOINTS.name))
+    # Of the generation's last commit the head row tells the number; once it was taken over, the version before that.
+    last = now.ordinal if now.generation == generation else None if sent else ordinal
+    known: set[int] = set()
     history: list[HistoryEntry] = []
     for limit in (HISTORY_WINDOW, None):
-        history = engine.history(SOURCE_CHECKPOINTS.name, limit=limit)
+        history = engine.told_history(SOURCE_CHECKPOINTS.name, limit=limit).entries
         for record in _records(history, now.pipeline):
             if record.session_id == session_id:
                 return record.version
             if record.generation == generation and record.ordinal is not None:
-                unknown.discard(record.ordinal)
-        if counted and not unknown:
+                known.add(record.ordinal)
+        if last is None:
+            last = _last_before_takeover(engine, now.pipeline, history, generation, ordinal)
+        if last is not None and not set(range(ordinal + 1, last)) - known:
             return None
+    # Who made the last one the head row tells where nobody took over; otherwise it is looked at like the others.
+    unknown = set(range(ordinal + 1, ordinal + 2 if last is None else last)) - known
     # Statements that did not say who they were: the head row they left says it.
     for entry in history:
         if not unknown:
@@ -114,6 +122,32 @@ def find_commit(engine: Engine, now: Positions, session_id: str, *, generation: 
             details={"table": SOURCE_CHECKPOINTS.name, "session": session_id, "commits": sorted(unknown)},
         )
     return None
+
+
+def _last_before_takeover(
+    engine: Engine, pipeline: str, history: Iterable[HistoryEntry], generation: int, ordinal: int
+) -> int | None:
+    """One past the number of the last commit of a generation that was taken over since; None when nobody can tell any more."""
+    for entry in history:
+        said = entry.metadata
+        if said.get("pipeline", pipeline) != pipeline or (said_number(said.get("generation")) or 0) > generation:
+            continue
+        head = _head_at(engine, pipeline, entry.version)
+        if head["generation"] is None:
+            return None
+        if head["generation"] <= generation:
+            # Of an earlier one: then this one has none that stands.
+            return head["ordinal"] + 1 if head["generation"] == generation else ordinal
+    return None
+
+
+def versions_made(engine: Engine, pipeline: str, session_id: str) -> list[int]:
+    """The version a session made, where the log says which it was; a log that does not answer says nothing."""
+    try:
+        history = session_history(engine, pipeline)
+    except LaminarDeltaError:
+        return []
+    return [record.version for record in history if record.session_id == session_id]
 
 
 def _left_rows(engine: Engine, pipeline: str, session_id: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.position_rows import HEAD, RESULT
-from laminar_delta.catalog.session_log import session_history
+from laminar_delta.catalog.session_log import versions_made
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CommitUnknownError, ConflictError, LaminarDeltaError
@@ -80,9 +80,8 @@ def _is_alike(staged: Row | None, written: Row, buffer: Buffer) -> bool:
 
 def _written(engine: Engine, pipeline: str, session_id: str, version: int | None) -> dict[Key, Row]:
     """What a session wrote: in the version it made or, where nobody can tell which or read it, what is left of it."""
-    made = [one.version for one in session_history(engine, pipeline) if one.session_id == session_id]
     where = col("pipeline").eq(pipeline) & col("session_id").eq(session_id)
-    for tried in (*made, version):
+    for tried in (*versions_made(engine, pipeline, session_id), version):
         try:
             rows = engine.read(SOURCE_CHECKPOINTS.name, where=where, version=tried).to_pylist()
         except LaminarDeltaError:

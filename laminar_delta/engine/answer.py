@@ -41,6 +41,16 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a log tells, as far back as it can be read."""
+
+    entries: list[HistoryEntry] = field(default_factory=list)
+    """The newest first."""
+    damage: str | None = None
+    """What keeps the rest from being read, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSize:
     """How much the files of one partition take, in the newest version."""
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from laminar_delta.engine import sql as queries
-from laminar_delta.errors import ErrorCode, NotFoundError
+from laminar_delta.engine.answer import History
+from laminar_delta.errors import ErrorCode, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,6 +115,24 @@ class Asking(ABC):
     @abstractmethod
     def history(self, table: str, *, limit: int | None = None) -> list[HistoryEntry]:
         """The commits that the log still tells of, newest first."""
+
+    @final
+    def told_history(self, table: str, *, limit: int | None = None) -> History:
+        """The same; where an entry is damaged, those newer than it.
+
+        A damaged entry is not read past. As long as a log checkpoint covers it the table itself can be read, so for those who look
+        for what the table does not have any more it is as if the log had been cleaned up to there. Who concludes that something
+        never happened has to look at `damage`.
+        """
+        try:
+            return History(entries=self.history(table, limit=limit))
+        except StorageError as error:
+            damaged = error.details.get("version")
+            if error.code is not ErrorCode.LOG_DAMAGED or not isinstance(damaged, int):
+                raise
+            newest = self.version(table)
+            intact = newest - damaged if limit is None else min(limit, newest - damaged)
+            return History(entries=self.history(table, limit=intact) if intact > 0 else [], damage=error.message)
 
     @abstractmethod
     def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:

@@ -193,6 +193,13 @@ class Engine(Asking):
             deleted=settled.deleted,
         )
 
+    def flush(self, table: str, version: int) -> None:  # nothing to do where the storage sees to it
+        """Makes a version durable that was found and not made here: its maker may have ended before it did.
+
+        Raises:
+            CommitUnknownError: The disk did not take it: a power loss may take the commit back.
+        """
+
     # -- maintenance --------------------------------------------------------------------------------------------------
 
     @abstractmethod

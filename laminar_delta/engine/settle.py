@@ -10,6 +10,9 @@ for a row that is in the table. So after any signal other than success the table
                                             under the same fence makes the absence final, else CommitUnknownError
     read-back itself fails  CommitUnknownError
 
+What is found is flushed before it is answered, as what is made is. A damaged log entry is read up to: what is found above it
+counts, and that nothing is there only where the engine refused before it wrote.
+
 Rows are looked for by the commit id in the log first (exact, and the only way for a commit without rows), then by the
 caller's key (for a retry by another process, whose commit id is another).
 """
@@ -22,7 +25,14 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.engine.predicate import equals
 from laminar_delta.engine.request import COMMIT_KEY, FENCES_KEY
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, LaminarDeltaError, StorageError
+from laminar_delta.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ErrorCode,
+    FencedError,
+    LaminarDeltaError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from laminar_delta.engine.answer import HistoryEntry
@@ -92,7 +102,8 @@ class Settlement:
             try:
                 return write()
             except FenceRefused as signal:
-                landed = self._landed(signal)
+                # The engine refused before it wrote, so a log that tells less than all of it hides nothing of this write.
+                landed = self._landed(signal, sent=False)
                 if landed is not None:
                     return landed
                 if refused_is_none:
@@ -117,26 +128,32 @@ class Settlement:
                 raise self._unknown(signal) from signal.__cause__
         raise self._conflict(last) from last
 
-    def _landed(self, signal: Exception) -> Settled | None:
+    def _landed(self, signal: Exception, *, sent: bool = True) -> Settled | None:
         """The write as found in the table, or None when it is not there. Not being able to look is not the same."""
         try:
-            return self._look()
+            found = self._look(sent=sent)
         except (LaminarDeltaError, OSError) as error:
             raise self._unknown(signal, error) from error
+        if found is not None and found.version is not None:
+            # Whoever made it may have ended before it was flushed.
+            self.engine.flush(self.table, found.version)
+        return found
 
-    def _look(self) -> Settled | None:
-        history = self.engine.history(self.table, limit=HISTORY_WINDOW)
-        for entry in history:
+    def _look(self, *, sent: bool) -> Settled | None:
+        told = self.engine.told_history(self.table, limit=HISTORY_WINDOW)
+        for entry in told.entries:
             if entry.metadata.get(COMMIT_KEY) == self.made.commit_id:
                 return Settled(entry.version, replayed=True)
         where = equals(self.key) if self.key else None
-        if where is None:
-            return None
-        version = self.engine.version(self.table)
-        found = self.engine.read(self.table, columns=list(self.key or ()), where=where, version=version)
-        if found.num_rows == 0:
-            return None
-        return Settled(self._version_under_same_fences(history) or version, replayed=True)
+        if where is not None:
+            version = self.engine.version(self.table)
+            found = self.engine.read(self.table, columns=list(self.key or ()), where=where, version=version)
+            if found.num_rows:
+                return Settled(self._version_under_same_fences(told.entries) or version, replayed=True)
+        if sent and told.damage is not None:
+            # The entry that cannot be read may be this one.
+            raise StorageError(told.damage, code=ErrorCode.LOG_DAMAGED)
+        return None
 
     def _version_under_same_fences(self, history: list[HistoryEntry]) -> int | None:
         """The version an equal commit made earlier: each fence version is committed once, so its fences name it."""
@@ -149,7 +166,7 @@ class Settlement:
         """Fences of this write that a later commit holds, as far as the log tells."""
         offered = {fence.application_id: fence.version for fence in self.made.fences}
         standing: dict[str, int | None] = {}
-        for entry in self.engine.history(self.table, limit=HISTORY_WINDOW):
+        for entry in self.engine.told_history(self.table, limit=HISTORY_WINDOW).entries:
             carried = entry.metadata.get(FENCES_KEY)
             if not isinstance(carried, dict):
                 continue

@@ -8,8 +8,9 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.position_rows import checksum
 from laminar_delta.catalog.positions import read_positions
-from laminar_delta.catalog.reading import History, Reading
+from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.engine.answer import History
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
 from laminar_delta.stores import min_confirmed

@@ -3,16 +3,29 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.sessions import SessionState
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
+from laminar_delta.engine.embedded.tables import LOG_CHECKPOINT_EVERY
+from laminar_delta.engine.local.log import entry_path
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, LaminarDeltaError, StorageError
-from tests.sessions.support import Opener, StoreOpener, at
+from laminar_delta.engine.settle import OutcomeUnknown, Settled
+from laminar_delta.errors import (
+    CommitUnknownError,
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    LaminarDeltaError,
+    StorageError,
+)
+from tests.sessions.support import Opener, StoreOpener, at, commit_as_statement
 from tests.stores.support import overwrite
-from tests.support.faults import failing_merges
+from tests.support.faults import failing_merges, unanswered_merges, unheard_merges
 
 
 def test_a_row_changed_by_hand_is_noticed(
@@ -95,3 +108,125 @@ def test_one_flipped_byte_of_a_position_is_noticed(tmp_path: Path) -> None:
         store.read_checkpoint("kafka")
     with pytest.raises(LaminarDeltaError):
         ld.SourceCheckpointStore(catalog, "orders").start(5)
+
+
+@pytest.fixture
+def rotten(tmp_path: Path) -> ld.Catalog:
+    """A catalog with an old log entry that cannot be read; a log checkpoint covers it, so everything goes on."""
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    store = ld.SourceCheckpointStore(catalog, "orders")
+    for number in range(1, 2 * LOG_CHECKPOINT_EVERY):
+        store.stage_checkpoint("kafka", number)
+    entry = entry_path(tmp_path / "catalog" / SOURCE_CHECKPOINTS.name, LOG_CHECKPOINT_EVERY // 2)
+    entry.write_bytes(b"\0" * 100)
+    return catalog
+
+
+def test_a_session_that_was_taken_over_is_told_so_beside_an_old_log_entry_that_rotted(rotten: ld.Catalog) -> None:
+    zombie = ld.SourceCheckpointStore(rotten, "orders").session()
+    zombie.stage("kafka", 99)
+    ld.SourceCheckpointStore(rotten, "orders").stage_checkpoint("kafka", 50)
+    with pytest.raises(FencedError):
+        zombie.commit()
+    assert zombie.state is SessionState.FENCED
+
+
+def test_a_session_that_lost_is_told_so_beside_an_old_log_entry_that_rotted(rotten: ld.Catalog) -> None:
+    store = ld.SourceCheckpointStore(rotten, "orders")
+    other = ld.SourceCheckpointStore(rotten, "orders", generation=store.take_generation())
+    lost = other.session()
+    lost.stage("files", 1)
+    for number in range(100, 103):
+        store.stage_checkpoint("kafka", number)
+    with pytest.raises(ConflictError, match="came first"):
+        lost.commit()
+    assert lost.state is SessionState.LOST
+    lost.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(102), "files": at(1)}
+    # What the log tells above the damage is told.
+    assert [record.owner for record in store.history(limit=2)] == [store._owner] * 2
+    assert len(store.history()) > 4
+    store.stage_steps(store.session().token, [{"source": "kafka", "sequence": 1}])
+    assert store.remove_steps() == 0
+
+
+def test_a_session_in_doubt_is_looked_for_beside_an_old_log_entry_that_rotted(rotten: ld.Catalog) -> None:
+    store = ld.SourceCheckpointStore(rotten, "orders")
+    session = store.session()
+    session.stage("kafka", 99)
+    with unanswered_merges(rotten.engine, SOURCE_CHECKPOINTS.name) as late, pytest.raises(CommitUnknownError):
+        session.commit()
+    late[0]()
+    ld.SourceCheckpointStore(rotten, "orders").stage_checkpoint("kafka", 50)
+    # Nothing of it is left but what the log says above the damage.
+    assert session.retry().replayed
+    unsent = ld.SourceCheckpointStore(rotten, "orders").session()
+    unsent.stage("kafka", 99)
+    with unanswered_merges(rotten.engine, SOURCE_CHECKPOINTS.name), pytest.raises(CommitUnknownError):
+        unsent.commit()
+    ld.SourceCheckpointStore(rotten, "orders").stage_checkpoint("kafka", 51)
+    with pytest.raises(FencedError):
+        unsent.retry()
+
+
+def test_damage_where_ones_own_log_entry_may_be_proves_nothing(rotten: ld.Catalog, tmp_path: Path) -> None:
+    """Written, cut off by the disk, and covered by a log checkpoint that another process wrote: not told as failed."""
+    store = ld.SourceCheckpointStore(rotten, "orders")
+    session = store.session()
+    session.stage("kafka", 99)
+    engine = rotten.engine
+    real = engine._merge
+
+    def lose(*given: Any) -> Settled:
+        made = real(*given)
+        engine.log_checkpoint(SOURCE_CHECKPOINTS.name)
+        store_of_another = ld.SourceCheckpointStore(ld.open_catalog(engine.location), "payments")
+        store_of_another.stage_checkpoint("kafka", 1)
+        entry_path(tmp_path / "catalog" / SOURCE_CHECKPOINTS.name, made.version or 0).write_bytes(b"\0" * 100)
+        raise OutcomeUnknown("the line went dead", may_still_land=False)
+
+    with patch.object(engine, "_merge", lose), pytest.raises((CommitUnknownError, StorageError)) as told:
+        session.commit()
+    assert isinstance(told.value, CommitUnknownError)
+    assert session.state is SessionState.IN_DOUBT
+
+
+def test_in_doubt_and_taken_over_is_not_told_as_not_committed_where_nobody_can_tell(
+    store: ld.SourceCheckpointStore, open_again: Opener, pipeline: str
+) -> None:
+    catalog = open_again()
+    before = ld.SourceCheckpointStore(catalog, pipeline)
+    session = before.session()
+    session.stage("kafka", 1)
+    with unheard_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(CommitUnknownError):
+        session.commit()
+    never = ld.SourceCheckpointStore(catalog, pipeline, generation=before.take_generation()).session()
+    never.stage("kafka", 7)
+    # It wrote over all the rows there were.
+    store.stage_checkpoint("kafka", 2)
+    with patch.object(type(catalog.engine), "history", lambda *_, **__: []):
+        with pytest.raises(CommitUnknownError, match="tells any more"):
+            session.retry()
+        # What was never sent is not in doubt.
+        with pytest.raises(FencedError):
+            never.commit()
+    assert session.retry().replayed
+
+
+def test_in_doubt_and_taken_over_is_fenced_where_the_log_proves_it(
+    store: ld.SourceCheckpointStore, open_again: Opener, pipeline: str
+) -> None:
+    catalog = open_again()
+    before = ld.SourceCheckpointStore(catalog, pipeline)
+    sessions = [before.session()]
+    commit_as_statement(catalog, pipeline, "somebody's")
+    sharing = ld.SourceCheckpointStore(catalog, pipeline, generation=before.take_generation())
+    sessions.append(sharing.session())
+    for session in sessions:
+        session.stage("kafka", 9)
+        with unanswered_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(CommitUnknownError):
+            session.commit()
+    store.stage_checkpoint("kafka", 2)
+    for session in sessions:
+        with pytest.raises(FencedError):
+            session.retry()

@@ -65,6 +65,12 @@ def acknowledge(name: str, table: Path, version: int) -> None:
         ) from error
 
 
+def acknowledge_found(name: str, table: Path, version: int) -> None:
+    """The same for a commit that was found. One without an entry is in a log checkpoint, which was flushed before that was removed."""
+    if entry_path(table, version).exists():
+        acknowledge(name, table, version)
+
+
 def fsync_log_checkpoint(table: Path) -> None:
     """Flushes the newest log checkpoint and the pointer to it: before any log entry it replaces is removed."""
     log = table / LOG_DIRECTORY

@@ -141,6 +141,12 @@ class SparkTables(Engine):
         newest = self._newest(table)
         return self.history(table, limit=1)[0].version if newest is None else newest
 
+    def flush(self, table: str, version: int) -> None:
+        """See `Engine.flush`."""
+        directory = self._open()[1].directory(table)
+        if directory is not None:
+            durability.acknowledge_found(table, directory, version)
+
     def close(self) -> None:
         """See `Engine.close`. A session of the user's stays, and so does one that was started here: others may use it."""
         if self._opened is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import OPERATION, find_commit
 from laminar_delta.catalog.session_steps import check_same_steps
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
-from laminar_delta.errors import ConflictError, FencedError
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.buffer import Buffer
@@ -65,6 +66,35 @@ class SessionCommitter:
         now = self._read()
         self._check_standing(now)
         return now
+
+    def take_up(self, ordinal: int) -> tuple[Positions, SessionCommit | None]:
+        """What is committed by now and, for a session that others have the token of, its commit if it is there.
+
+        Raises:
+            FencedError: It is not, and another writer took over.
+        """
+        now, landed = self._read(), None
+        if (now.generation, now.ordinal) != (self.held.number, ordinal):
+            # Where nobody can tell, its own commit will ask again.
+            with suppress(CommitUnknownError):
+                landed = self._landed(now, ordinal, sent=False)
+        if landed is None:
+            self._check_standing(now)
+        return now, landed
+
+    def confirm(self, buffer: Buffer, landed: SessionCommit) -> SessionCommit:
+        """The commit that was there when the session was taken up, unless other steps are staged now than it has.
+
+        None are where tasks staged them, and they were removed once they were committed.
+
+        Raises:
+            ConflictError: Other steps are. They were not written.
+        """
+        if not buffer.empty:
+            check_same_steps(
+                self.engine, self.held.pipeline, self.session_id, buffer, version=landed.version, sent=False
+            )
+        return landed
 
     def commit(self, buffer: Buffer, base: Positions, ordinal: int) -> SessionCommit:
         """Commits what is staged, if the commit numbered `ordinal` is still the last one.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.position_rows import HEAD, RESULT
+from laminar_delta.catalog.position_rows import HEAD, RESULT, SOURCE
 from laminar_delta.catalog.session_log import versions_made
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
@@ -75,6 +75,9 @@ def _is_alike(staged: Row | None, written: Row, buffer: Buffer) -> bool:
     if written["kind"] == RESULT and written["source"] in buffer.raised:
         # Staged as a row, the highest counts: what that was depends on what was committed then.
         return True
+    if written["kind"] == SOURCE and written["source"] in buffer.kept:
+        # Only the sequence was staged: the position is whichever was committed then.
+        return bool(staged["sequence"] == written["sequence"])
     return bool((staged["sequence"], staged.get("position")) == (written["sequence"], written["position"]))
 
 

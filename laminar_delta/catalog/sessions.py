@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.buffer import Buffer
 from laminar_delta.catalog.names import check_text
+from laminar_delta.catalog.positions import Positions
 from laminar_delta.catalog.session_commit import SessionCommit, SessionCommitter, SessionToken
 from laminar_delta.catalog.steps import fold_steps, read_steps
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
@@ -24,7 +25,6 @@ from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
-    from laminar_delta.catalog.positions import Positions
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
@@ -63,8 +63,13 @@ class Session:
         self._held = held
         self._id = new_attempt_id() if token is None else token.session_id
         self._committer = SessionCommitter(engine, held, self._id)
-        self._base = self._committer.read()
-        self._ordinal = self._base.ordinal if token is None else token.ordinal
+        self._taken_up: SessionCommit | None = None
+        if token is None:
+            self._base = self._committer.read()
+            self._ordinal = self._base.ordinal
+        else:
+            self._base, self._taken_up = self._committer.take_up(token.ordinal)
+            self._ordinal = token.ordinal
         self._buffer = Buffer()
         self._state = SessionState.OPEN
         self._entered = False
@@ -110,14 +115,14 @@ class Session:
             ConflictError: The source does not stand at `after`.
         """
         self._check_open()
-        self._buffer.expect(self._base, source, after)
+        self._expect(source, after)
         self._buffer.stage(source, sequence, position)
 
     def advance(self, source: str, sequence: int, *, after: int | None = None) -> None:
         """Stages a sequence and leaves the position as it is: for an event whose position is missing or too long."""
         self._check_open()
-        self._buffer.expect(self._base, source, after)
-        self._buffer.advance(self._base, source, sequence)
+        self._expect(source, after)
+        self._buffer.advance(self._stands, source, sequence)
 
     def write_config_hash(self, config_hash: int) -> None:
         """Stages the hash of the configuration that the positions belong to."""
@@ -131,7 +136,7 @@ class Session:
             ConflictError: It is below the stored one. Only a clear starts it anew.
         """
         self._check_open()
-        self._buffer.stage_result(self._base, query, sequence)
+        self._buffer.stage_result(self._stands, query, sequence)
 
     def clear(self) -> None:
         """Stages that everything goes: positions, result sequences, config hash. What is staged afterwards comes anew."""
@@ -150,7 +155,7 @@ class Session:
         folded = fold_steps(rows)
         # On a copy: all of them, or none.
         fresh = self._buffer.copy()
-        folded.stage(fresh, self._base)
+        folded.stage(fresh, self._stands)
         self._buffer = fresh
         return folded.rows
 
@@ -162,8 +167,9 @@ class Session:
         """
         self._check_open()
         steps = read_steps(self._engine, self.token)
-        with self._ending():
-            self._committer.read()
+        if self._taken_up is None:
+            with self._ending():
+                self._committer.read()
         return self.stage_table(steps)
 
     @contextmanager
@@ -294,6 +300,11 @@ class Session:
             raise SessionStateError(
                 f"session {self._id} has a nested part open", next_step="Leave it first: it commits with the whole."
             )
+        if self._taken_up is not None:
+            with self._ending():
+                made = self._committer.confirm(self._buffer, self._taken_up)
+                self._state = SessionState.COMMITTED
+            return made
         if self._buffer.empty:
             self._state = SessionState.COMMITTED
             return SessionCommit(session_id=self._id, version=None)
@@ -308,6 +319,15 @@ class Session:
                 raise
             self._state = SessionState.COMMITTED
         return made
+
+    @property
+    def _stands(self) -> Positions:
+        """What steps go by. Those of a session that is committed already went by what was there then: by nothing now."""
+        return self._base if self._taken_up is None else Positions(pipeline=self._base.pipeline)
+
+    def _expect(self, source: str, after: int | None) -> None:
+        if self._taken_up is None:
+            self._buffer.expect(self._base, source, after)
 
     def _given_up(self, now: Positions) -> SessionStateError:
         """What `retry` says of a session that is not there, and whose store is closed."""

@@ -1,12 +1,16 @@
 """A session that several have the token of: whoever is told that it was committed has what it staged in it."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.buffer import Buffer
+from laminar_delta.catalog.session_commit import SessionCommit, SessionToken
 from laminar_delta.catalog.session_steps import check_same_steps
-from laminar_delta.catalog.sessions import SessionState
-from laminar_delta.errors import CommitUnknownError, ConflictError
+from laminar_delta.catalog.sessions import Session, SessionState
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError
 from tests.sessions.support import StoreOpener, at
 
 
@@ -85,3 +89,73 @@ def test_where_nobody_can_tell_any_more_it_is_said(
     staged.stage("files", 2, None)
     with pytest.raises(ConflictError, match="committed with other steps"):
         check_same_steps(catalog.engine, pipeline, begun.id, staged, version=None, sent=True)
+
+
+def _again(open_store: StoreOpener, token: SessionToken, *stage: Callable[[Session], object]) -> SessionCommit:
+    """What a task does that is repeated: in a process of its own, the same once more."""
+    session = open_store(generation=token.generation).session(token)
+    for step in stage:
+        step(session)
+    return session.commit()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.advance("kafka", 2),
+        lambda s: s.stage("kafka", 2, b"b", after=1),
+        lambda s: s.advance("kafka", 2, after=1),
+        lambda s: s.write_result_sequence("q", 5),
+        lambda s: s.stage_table([{"kind": "result", "source": "q", "sequence": 5}]),
+        lambda s: s.clear(),
+        lambda s: s.take_steps(),
+    ],
+)
+def test_a_repetition_is_recognised_whatever_its_steps_go_by(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, step: Callable[[Session], object]
+) -> None:
+    with store.session() as s:
+        s.stage("kafka", 1, b"a")
+        s.write_result_sequence("q", 4)
+    token = store.session().token
+    store.stage_steps(token, [{"source": "kafka", "sequence": 10}])
+    first = _again(open_store, token, step)
+    assert not first.replayed
+    assert _again(open_store, token, step) == replace(first, replayed=True)
+    with store.session() as s:
+        s.stage("kafka", 30, b"c")
+        s.write_result_sequence("q", 9)
+    before = store.read_all_checkpoints()
+    assert _again(open_store, token, step) == replace(first, replayed=True)
+    # Also when the rows are gone that it took, and when another writer has taken over.
+    store.remove_steps()
+    assert _again(open_store, token, step) == replace(first, replayed=True)
+    open_store().take_generation()
+    assert _again(open_store, token, step) == replace(first, replayed=True)
+    assert store.read_all_checkpoints() == before
+
+
+def test_a_repetition_that_says_something_else_is_told_so(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    store.stage_checkpoint("kafka", 1, b"a")
+    token = store.session().token
+    _again(open_store, token, lambda s: s.advance("kafka", 2))
+    store.stage_checkpoint("kafka", 9, b"c")
+    for other in (lambda s: s.advance("kafka", 3), lambda s: s.stage("kafka", 2, b"z"), lambda s: s.advance("files", 2)):
+        with pytest.raises(ConflictError, match="committed with other steps"):
+            _again(open_store, token, other)
+    assert store.read_all_checkpoints() == {"kafka": at(9, b"c")}
+
+
+def test_a_token_that_was_never_committed_is_held_to_its_conditions(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    store.stage_checkpoint("kafka", 1, b"a")
+    token = store.session().token
+    store.stage_checkpoint("kafka", 2, b"b")
+    with pytest.raises(ConflictError, match="stands at sequence 2, not at 1"):
+        _again(open_store, token, lambda s: s.stage("kafka", 3, after=1))
+    open_store().take_generation()
+    with pytest.raises(FencedError):
+        _again(open_store, token, lambda s: s.stage("kafka", 3))

@@ -57,7 +57,7 @@ class Buffer:
 
     def stage(self, name: str, sequence: int, position: bytes | None) -> None:
         """The position a source will have."""
-        self.sources[check_name("a source", name)] = _checkpoint(name, sequence, position)
+        self.sources[check_name("a source", name)] = checkpoint_of(name, sequence, position)
         self.kept.discard(name)
 
     def advance(self, base: Positions, name: str, sequence: int) -> None:
@@ -210,7 +210,8 @@ def _check_stands(name: str, found: SourceCheckpoint | None, sequence: int) -> N
         )
 
 
-def _checkpoint(name: str, sequence: int, position: bytes | None) -> SourceCheckpoint:
+def checkpoint_of(name: str, sequence: int, position: bytes | None) -> SourceCheckpoint:
+    """What a step says of a source, or `InvalidInputError` where no source can be there."""
     check_ordering_number("sequence", sequence)
     if isinstance(position, (bytes, bytearray, memoryview)) and len(position) > MAX_POSITION_BYTES:
         raise InvalidInputError(

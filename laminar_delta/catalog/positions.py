@@ -213,4 +213,15 @@ def _head_rows(engine: Engine, pipeline: str) -> list[Row]:
 
 
 def _checkpoint(row: Row) -> SourceCheckpoint:
-    return SourceCheckpoint(sequence=row["sequence"], position=row["position"])
+    try:
+        return SourceCheckpoint(sequence=row["sequence"], position=row["position"])
+    except InvalidInputError as error:
+        raise CorruptionError(
+            f"pipeline {row['pipeline']!r} has a row of source {row['source']!r} in {SOURCE_CHECKPOINTS.name!r} that no source "
+            f"can have: {error.message}",
+            expected=error.expected,
+            found=error.found,
+            next_step="Restore the table to a version before it was put there. To go on without this pipeline's positions, "
+            "call `catalog.forget_positions`.",
+            details={"table": SOURCE_CHECKPOINTS.name, "pipeline": row["pipeline"], "source": row["source"]},
+        ) from error

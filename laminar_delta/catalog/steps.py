@@ -15,9 +15,8 @@ the highest. The statements in `laminar_delta/sql` follow the same rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,22 +26,14 @@ from laminar_delta.catalog.position_rows import RESULT, SOURCE
 from laminar_delta.catalog.positions import Positions, read_positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import session_history
+from laminar_delta.catalog.step_rows import CLEAR, COLUMNS, CONFIG, as_table, checked_rows
 from laminar_delta.catalog.tables import SESSION_STEPS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
     from laminar_delta.catalog.session_commit import SessionToken
     from laminar_delta.engine.base import Engine
-
-CONFIG = "config"
-"""The kind of a step that sets the config hash."""
-CLEAR = "clear"
-"""The kind of a step that removes everything first."""
-
-_COLUMNS = ("kind", "source", "sequence", "position", "config_hash")
-_SCHEMA = pa.schema([SESSION_STEPS.schema.field(name) for name in _COLUMNS])
 
 
 @dataclass(slots=True)
@@ -77,27 +68,20 @@ def fold_steps(rows: object) -> Steps:
     Raises:
         InvalidInputError: A column, a kind or a value is none that a step can have.
     """
-    table = _as_table(rows)
+    table = as_table(rows)
     steps = Steps(rows=table.num_rows)
-    for row in table.to_pylist():
-        kind = SOURCE if row["kind"] is None else row["kind"]
+    for row in checked_rows(table):
+        kind = row["kind"]
         if kind == CLEAR:
             steps.cleared = True
         elif kind == CONFIG:
-            _require(row, "config_hash")
             steps.config_hash = max(int(row["config_hash"]), steps.config_hash or 0)
         elif kind == RESULT:
-            _require(row, "source", "sequence")
             steps.results[row["source"]] = max(row["sequence"], steps.results.get(row["source"], 0))
         elif kind == SOURCE:
-            _require(row, "source", "sequence")
             found = row["sequence"], row["position"]
             known = steps.sources.get(row["source"])
             steps.sources[row["source"]] = found if known is None else max(known, found, key=_rank)
-        else:
-            raise InvalidInputError(
-                f"{kind!r} is no kind of step", expected=[SOURCE, RESULT, CONFIG, CLEAR], found=kind
-            )
     return steps
 
 
@@ -107,8 +91,7 @@ def write_steps(engine: Engine, token: SessionToken, rows: object, *, owner: str
     Raises:
         InvalidInputError: A row is no step. Nothing was staged.
     """
-    table = _as_table(rows)
-    fold_steps(table).stage(Buffer(), Positions(pipeline=token.pipeline))
+    checked = checked_rows(as_table(rows))
     common: Row = {
         "pipeline": token.pipeline,
         "session_id": token.session_id,
@@ -116,9 +99,7 @@ def write_steps(engine: Engine, token: SessionToken, rows: object, *, owner: str
         "staged_at": now(),
         "staged_by": owner,
     }
-    staged = [
-        {**row, "kind": row["kind"] or SOURCE, "source": row["source"] or "", **common} for row in table.to_pylist()
-    ]
+    staged = [{**row, "source": row["source"] or "", **common} for row in checked]
     metadata = {
         "operation": "stage",
         "pipeline": token.pipeline,
@@ -134,7 +115,7 @@ def write_steps(engine: Engine, token: SessionToken, rows: object, *, owner: str
 def read_steps(engine: Engine, token: SessionToken) -> pa.Table:
     """What was staged for a session so far."""
     where = col("pipeline").eq(token.pipeline) & col("session_id").eq(token.session_id)
-    return engine.read(SESSION_STEPS.name, columns=list(_COLUMNS), where=where)
+    return engine.read(SESSION_STEPS.name, columns=list(COLUMNS), where=where)
 
 
 def remove_steps(engine: Engine, pipeline: str, *, owner: str, dry_run: bool = False) -> int:
@@ -159,61 +140,3 @@ def remove_steps(engine: Engine, pipeline: str, *, owner: str, dry_run: bool = F
 def _rank(step: tuple[int, bytes | None]) -> tuple[int, bool, bytes]:
     sequence, position = step
     return sequence, position is not None, position or b""
-
-
-def _require(row: Mapping[str, Any], *columns: str) -> None:
-    missing = [name for name in columns if row[name] is None]
-    if missing:
-        raise InvalidInputError(
-            f"a step of kind {row['kind'] or SOURCE!r} has no {missing[0]}", expected=missing[0], found=dict(row)
-        )
-
-
-def _check_whole_numbers(rows: list[Any]) -> None:
-    """Arrow cuts off what is behind the point; a position that nobody was at is no step."""
-    for row in rows:
-        for name in ("sequence", "config_hash"):
-            if isinstance(row, Mapping) and isinstance(row.get(name), float | bool):
-                raise InvalidInputError(
-                    f"the {name} of a step is no whole number", expected="an integer", found=str(row[name])
-                )
-
-
-def _check_columns(table: pa.Table) -> None:
-    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
-    if twice:
-        raise InvalidInputError(f"a step has several columns {twice[0]!r}", expected=list(_COLUMNS), found=twice)
-    if "config_hash" in table.column_names and pa.types.is_floating(table["config_hash"].type):
-        raise InvalidInputError(
-            "the config_hash of a step is no whole number", expected="integers", found=str(table["config_hash"].type)
-        )
-
-
-def _as_table(rows: Any) -> pa.Table:
-    """Rows in the columns of a step; what is left out is null, what is unknown is refused."""
-    if hasattr(rows, "toArrow"):  # a Spark DataFrame, known here by what it can do
-        rows = rows.toArrow()
-    try:
-        if isinstance(rows, list):
-            _check_whole_numbers(rows)
-            unknown = {name for row in rows for name in row} - set(_COLUMNS)
-            table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-        else:
-            table = rows if isinstance(rows, pa.Table) else pa.table(rows)
-            unknown = set(table.column_names) - set(_COLUMNS)
-            _check_columns(table)
-        if unknown:
-            raise InvalidInputError(
-                f"a step has no column {sorted(unknown)[0]!r}", expected=list(_COLUMNS), found=sorted(unknown)
-            )
-        columns = [
-            table[name].cast(wanted.type) if name in table.column_names else pa.nulls(table.num_rows, wanted.type)
-            for name, wanted in zip(_COLUMNS, _SCHEMA, strict=True)
-        ]
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(
-            f"these are no steps: {error}", expected=str(_SCHEMA), found=type(rows).__name__
-        ) from error
-    return pa.table(columns, schema=_SCHEMA)

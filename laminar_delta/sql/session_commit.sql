@@ -20,6 +20,24 @@ USING (
       AND there.ordinal = laminar_ordinal
       AND coalesce(there.sequence, known.total) = known.total
   ),
+  -- Tasks can append rows themselves, so each is looked at here as session_stage.sql does, whether or not it would count.
+  told AS (
+    SELECT
+      CASE
+        WHEN coalesce(kind, 'source') = 'source' AND octet_length(position) > 65536
+        THEN raise_error('a position has more than 65536 bytes; the last good one is kept')
+        WHEN coalesce(kind, 'source') IN ('source', 'result') AND source <> '' AND sequence >= 0 THEN coalesce(kind, 'source')
+        WHEN kind = 'config' AND config_hash BETWEEN 0 AND 18446744073709551615 THEN kind
+        WHEN kind = 'clear' THEN kind
+        ELSE raise_error('a step is a source or a result with a name and a sequence, a config with its hash, or a clear')
+      END AS kind,
+      coalesce(source, '') AS source,
+      sequence,
+      position,
+      config_hash
+    FROM session_steps
+    WHERE pipeline = laminar_pipeline AND session_id = laminar_session
+  ),
   -- A step says what its kind says; whatever else stands in its row counts for nothing.
   steps AS (
     SELECT
@@ -28,8 +46,7 @@ USING (
       CASE WHEN kind IN ('source', 'result') THEN sequence END AS sequence,
       CASE WHEN kind = 'source' THEN position END AS position,
       CASE WHEN kind = 'config' THEN config_hash END AS config_hash
-    FROM session_steps
-    WHERE pipeline = laminar_pipeline AND session_id = laminar_session
+    FROM told
   ),
   -- Of several rows for one source the highest sequence counts, then the highest position.
   ranked AS (

@@ -23,7 +23,7 @@ SET VAR laminar_label = (
   )
   FROM (
     SELECT
-      sort_array(collect_set(source) FILTER (WHERE kind = 'source')) AS names,
+      sort_array(collect_set(source) FILTER (WHERE coalesce(kind, 'source') = 'source')) AS names,
       bool_or(kind = 'clear') AS cleared
     FROM session_steps
     WHERE pipeline = laminar_pipeline AND session_id = laminar_session

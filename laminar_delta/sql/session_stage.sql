@@ -7,7 +7,7 @@ SELECT
   laminar_session,
   laminar_generation,
   CASE
-    WHEN kind IN ('source', 'result') AND source <> '' AND sequence >= 0 THEN kind
+    WHEN coalesce(kind, 'source') IN ('source', 'result') AND source <> '' AND sequence >= 0 THEN coalesce(kind, 'source')
     WHEN kind = 'config' AND config_hash BETWEEN 0 AND 18446744073709551615 THEN kind
     WHEN kind = 'clear' THEN kind
     ELSE raise_error('a step is a source or a result with a name and a sequence, a config with its hash, or a clear')
@@ -15,7 +15,7 @@ SELECT
   coalesce(source, ''),
   CAST(sequence AS BIGINT),
   CASE
-    WHEN kind = 'source' AND octet_length(position) > 65536
+    WHEN coalesce(kind, 'source') = 'source' AND octet_length(position) > 65536
     THEN raise_error('a position has more than 65536 bytes; the last good one is kept')
     ELSE CAST(position AS BINARY)
   END,

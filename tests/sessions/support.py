@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 import laminar_delta as ld
 from laminar_delta.catalog.buffer import Buffer
+from laminar_delta.catalog.position_rows import checksum, sum_over
 from laminar_delta.catalog.positions import compare_and_set, read_positions
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
@@ -37,13 +40,33 @@ def commits(catalog: ld.Catalog) -> int:
 
 
 def commit_as_statement(
-    catalog: ld.Catalog, pipeline: str, session_id: str, metadata: Mapping[str, object] | None = None
+    catalog: ld.Catalog,
+    pipeline: str,
+    session_id: str,
+    metadata: Mapping[str, object] | None = None,
+    *,
+    values: Mapping[str, object] | None = None,
 ) -> int:
-    """Commits as SQL does: without a fence, and saying of itself what its author had it say. The version it made."""
+    """Commits as SQL does: without a fence, and saying of itself what its author had it say. The version it made.
+
+    Args:
+        catalog: Where.
+        pipeline: Whose.
+        session_id: As which session.
+        metadata: What it says.
+        values: What its row of the source has that no session would write; everything that guards it fits.
+    """
     now = read_positions(catalog.reading, pipeline)
     buffer = Buffer()
     buffer.stage("kafka", now.ordinal + 1, None)
     rows, merge = buffer.rows(now, session_id, "notebook"), compare_and_set(pipeline, now.generation, now.ordinal)
+    if values is not None:
+        written, head = rows.to_pylist()
+        written.update(values)
+        written["checksum"] = checksum(written)
+        head["sequence"] = sum_over([written["checksum"]])
+        head["checksum"] = checksum(head)
+        rows = pa.Table.from_pylist([written, head], schema=rows.schema)
     made = catalog.engine.merge(SOURCE_CHECKPOINTS.name, rows, merge, metadata=metadata).version
     assert made is not None
     return made

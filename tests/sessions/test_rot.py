@@ -50,6 +50,23 @@ def test_a_row_changed_by_hand_is_noticed(
         assert store.read_all_checkpoints() == {"kafka": at(7, b"seven")}
 
 
+@pytest.mark.parametrize("values", [{"sequence": -1}, {"position": b"x" * 65_537}])
+def test_a_row_that_no_source_can_have_is_damage_and_not_the_readers_fault(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str, values: dict[str, object]
+) -> None:
+    """As a statement of somebody's own commits it: row, checksum and sum fit each other."""
+    store.take_generation()
+    commit_as_statement(catalog, pipeline, "somebody's", values=values)
+    for read in (store.read_all_checkpoints, lambda: store.read_checkpoint("kafka"), store.session):
+        with pytest.raises(CorruptionError, match="that no source can have") as told:
+            read()
+        assert told.value.details["source"] == "kafka"
+    catalog.forget_positions(pipeline, reason="damaged")
+    again = ld.SourceCheckpointStore(catalog, pipeline)
+    again.stage_checkpoint("kafka", 1)
+    assert again.read_all_checkpoints() == {"kafka": at(1)}
+
+
 def test_a_head_row_that_is_gone_is_no_fresh_start(
     persistent_store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
 ) -> None:

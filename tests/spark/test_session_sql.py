@@ -5,13 +5,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 import laminar_delta as ld
 from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.session_sql import session_sql
+from laminar_delta.catalog.tables import SESSION_STEPS
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark.settings import SPEED
 from laminar_delta.errors import FencedError, InvalidInputError, NotFoundError
@@ -409,6 +412,52 @@ def test_rows_that_are_no_steps_are_refused_by_the_statement(notebook: Notebook)
     for step, told in wrong:
         with pytest.raises(PySparkException, match=told):
             notebook.stage([step])
+
+
+NO_STEPS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "source", "source": "kafka", "sequence": -1}, "a step is"),
+    ({"kind": "source", "source": "kafka", "sequence": 2, "position": b"x" * 65_537}, "more than 65536 bytes"),
+    ({"kind": "source", "source": "kafka"}, "a step is"),
+    ({"kind": "source", "sequence": 2}, "a step is"),
+    ({"source": "", "sequence": 2}, "a step is"),
+    ({"kind": "result", "source": "q", "sequence": -1}, "a step is"),
+    ({"kind": "config", "config_hash": 2**64}, "a step is"),
+    ({"kind": "head", "source": "", "sequence": 2}, "a step is"),
+]
+"""Rows that a task can append to `session_steps` by itself, and that say nothing a session can commit."""
+
+
+def _append_steps(catalog: ld.Catalog, token: SessionToken, *steps: dict[str, Any]) -> None:
+    """What a task does that writes to the table itself: nobody looks at its rows."""
+    common = {"pipeline": token.pipeline, "session_id": token.session_id, "generation": token.generation}
+    rows = pa.Table.from_pylist([{**step, **common} for step in steps], schema=SESSION_STEPS.schema)
+    catalog.engine.append(SESSION_STEPS.name, rows)
+
+
+def test_rows_that_tasks_append_themselves_are_looked_at_by_the_commit(catalog: ld.Catalog, notebook: Notebook) -> None:
+    store = SourceCheckpointStore(catalog, "by themselves")
+    store.stage_checkpoint("kafka", 1, b"good")
+    notebook.set(pipeline="by themselves", generation=store.take_generation(), owner="notebook")
+    before = raw(catalog, "by themselves")
+    for step, told in NO_STEPS:
+        notebook.run("session_begin")
+        token = notebook.token()
+        # Also beside others that would come before it.
+        _append_steps(catalog, token, step, {"source": "kafka", "sequence": 9, "position": b"z"})
+        # Raised in a task of the merge's source, Spark passes it on as it comes.
+        with pytest.raises((PySparkException, Py4JJavaError), match=told):
+            notebook.run("session_commit")
+        with pytest.raises(InvalidInputError):
+            SourceCheckpointStore(catalog, "by themselves", generation=token.generation).session(token).take_steps()
+        assert raw(catalog, "by themselves") == before
+    # A kind may be left out: then it is a source's step.
+    notebook.run("session_begin")
+    _append_steps(catalog, notebook.token(), {"source": "kafka", "sequence": 2, "position": b"by task"})
+    notebook.run("session_label")
+    assert notebook.commit() == (2, "committed")
+    notebook.run("session_unlabel")
+    assert store.read_all_checkpoints() == {"kafka": at(2, b"by task")}
+    assert store.history(limit=1)[0].names == ("kafka",)
 
 
 def test_only_shipped_statements_are_known() -> None:

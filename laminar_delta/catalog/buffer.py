@@ -71,6 +71,7 @@ class Buffer:
     def expect(self, base: Positions, name: str, sequence: int | None) -> None:
         """That a source stands at a sequence by now; None is no condition."""
         if sequence is not None:
+            check_ordering_number("after", sequence)
             _check_stands(name, self.source(base, name), sequence)
             if name not in self.sources and not self.cleared:
                 self.expected[name] = sequence

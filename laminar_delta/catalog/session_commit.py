@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.names import check_name, check_text
 from laminar_delta.catalog.positions import Positions, compare_and_set, read_positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import OPERATION, find_commit
 from laminar_delta.catalog.session_steps import check_same_steps
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError
+from laminar_delta.model.ids import check_ordering_number, validate_pipeline_name
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.buffer import Buffer
@@ -32,6 +34,14 @@ class SessionToken:
     ordinal: int
     """Of the last commit it saw: a later one means that it lost."""
     owner: str
+
+    def __post_init__(self) -> None:
+        # It comes from another process, as plain values: rows under a wrong one would belong to nobody.
+        validate_pipeline_name(self.pipeline)
+        check_name("a session", self.session_id)
+        check_ordering_number("generation", self.generation)
+        check_ordering_number("ordinal", self.ordinal)
+        check_text("owner", self.owner)
 
     def to_dict(self) -> dict[str, object]:
         """The token as plain values, to pass on to another process."""
@@ -153,6 +163,13 @@ class SessionCommitter:
         if now.ordinal == ordinal and isinstance(refusal, FencedError):
             # The fence is past what the rows say.
             raise self._restored(now) from refusal
+        if now.ordinal == ordinal:
+            raise ConflictError(
+                f"session {self.session_id} on pipeline {now.pipeline!r} was kept out by another commit on the table, and no "
+                f"session came before it{'' if refusal is None else f': {refusal.message}'}",
+                next_step="Call `retry`: its steps still stand upon what it read.",
+                details={"session": self.session_id},
+            ) from refusal
         raise ConflictError(
             f"session {self.session_id} on pipeline {now.pipeline!r} began after commit {ordinal} of generation "
             f"{now.generation}, and commit {now.ordinal} came first",

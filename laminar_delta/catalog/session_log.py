@@ -17,6 +17,7 @@ from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import CommitUnknownError, LaminarDeltaError
+from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.positions import Positions
@@ -59,6 +60,8 @@ def session_history(
         limit: How many commits to look at, those of other pipelines included.
         last: The version the table is read at; what came later is not told.
     """
+    if limit is not None:
+        check_ordering_number("limit", limit)
     told = engine.told_history(SOURCE_CHECKPOINTS.name, limit=limit if last is None else None)
     seen = [entry for entry in told.entries if last is None or entry.version <= last]
     return _records(seen[:limit], pipeline)

@@ -120,9 +120,9 @@ class Asking(ABC):
     def told_history(self, table: str, *, limit: int | None = None) -> History:
         """The same; where an entry is damaged, those newer than it.
 
-        A damaged entry is not read past. As long as a log checkpoint covers it the table itself can be read, so for those who look
-        for what the table does not have any more it is as if the log had been cleaned up to there. Who concludes that something
-        never happened has to look at `damage`.
+        A damaged entry is not read past. As long as a log checkpoint covers it the table itself can be read, so for those who
+        look for what the table does not have any more it is as if the log had been cleaned up to there. Who concludes that
+        something never happened has to look at `damage`.
         """
         try:
             return History(entries=self.history(table, limit=limit))

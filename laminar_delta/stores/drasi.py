@@ -86,6 +86,8 @@ class SourceCheckpointStore:
             SessionStateError: One is open in this thread: use its `nested` for a part that may fail.
             FencedError: Another writer took over.
         """
+        if token is not None:
+            _check_token(token)
         self._check_outside("a session is open here already: use its `nested`")
         session = self._begin(token)
         with self._turn:
@@ -106,6 +108,14 @@ class SourceCheckpointStore:
         Needs no generation of its own: the one who began the session has it.
         """
         self._check_writable()
+        _check_token(token)
+        if token.pipeline != self._pipeline:
+            raise InvalidInputError(
+                f"session {token.session_id} is another pipeline's: no session of this one would take its steps",
+                expected=self._pipeline,
+                found=token.pipeline,
+                next_step="Open the store of the token's pipeline.",
+            )
         return write_steps(self._catalog.engine, token, rows, owner=self._owner)
 
     def remove_steps(self) -> int:
@@ -280,3 +290,13 @@ class SourceCheckpointStore:
             raise SessionStateError(
                 f"the store of pipeline {self._pipeline!r} is closed", next_step="Open a new store."
             )
+
+
+def _check_token(token: SessionToken) -> None:
+    if not isinstance(token, SessionToken):
+        raise InvalidInputError(
+            "a session is taken up by its token",
+            expected="a SessionToken",
+            found=f"a {type(token).__name__}",
+            next_step="Make one of the plain values: `SessionToken(**values)`.",
+        )

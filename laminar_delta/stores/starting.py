@@ -16,10 +16,10 @@ from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.model.ids import check_u64
+from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.sessions import Session
-    from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 
 class RecoveryPolicy(str, Enum):
@@ -98,6 +98,11 @@ def after_gap(
 ) -> StartUp:
     """What happens after sources said that their positions are gone. See `SourceCheckpointStore.after_gap`."""
     policy = _policy(policy)
+    if not isinstance(started, StartUp):
+        raise InvalidInputError(
+            "that is not what `start` said", expected="a StartUp", found=f"a {type(started).__name__}"
+        )
+    gaps = _gaps(gaps)
     if not gaps:
         return started
     if policy is RecoveryPolicy.STRICT or (policy is RecoveryPolicy.AUTO_RESET and not started.resumed):
@@ -147,6 +152,23 @@ def _names(what: str, given: Collection[str]) -> list[str]:
             f"{what} are several names", expected="a list of names", found=f"a {type(given).__name__}"
         )
     return [check_text(f"name in {what}", name) for name in given]
+
+
+def _gaps(given: Mapping[str, SourceCheckpoint | None]) -> dict[str, SourceCheckpoint | None]:
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            "gaps say of each source from where it can be read", expected="a mapping", found=f"a {type(given).__name__}"
+        )
+    found: dict[str, SourceCheckpoint | None] = {}
+    for name, available in given.items():
+        if not (available is None or isinstance(available, SourceCheckpoint)):
+            raise InvalidInputError(
+                f"from where source {name!r} can be read is a position, or None",
+                expected="a SourceCheckpoint",
+                found=f"a {type(available).__name__}",
+            )
+        found[check_text("name in gaps", name)] = available
+    return found
 
 
 def _policy(given: RecoveryPolicy | str) -> RecoveryPolicy:

@@ -87,14 +87,15 @@ def test_a_session_whose_block_was_left_uncommitted_is_rolled_back_or_closed(
     assert open_store().read_all_checkpoints() == {}
 
 
-def test_a_start_that_storage_failed_can_be_tried_again_while_its_error_is_kept(open_again: Opener, pipeline: str) -> None:
+def test_a_start_that_storage_failed_can_be_tried_again_while_its_error_is_kept(
+    open_again: Opener, pipeline: str
+) -> None:
     catalog = open_again()
     store = ld.SourceCheckpointStore(catalog, pipeline)
     store.take_generation()
-    with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError) as kept:
-        with patch.object(type(catalog.engine), "persistent", True):
-            store.start(5)
     with patch.object(type(catalog.engine), "persistent", True):
+        with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError) as kept:
+            store.start(5)
         assert not store.start(5).resumed
         assert store.start(5).resumed
     assert "no space" in str(kept.value)

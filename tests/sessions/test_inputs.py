@@ -1,6 +1,7 @@
 """What no row can have is refused by name, and nothing of it is left behind."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
@@ -15,6 +16,7 @@ from laminar_delta.errors import InvalidInputError
 from laminar_delta.stores import min_confirmed
 from tests.sessions.support import StoreOpener, at, commits
 
+_STEPS = [{"source": "kafka", "sequence": 2}]
 _TWICE = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array([1])], names=["source", "source", "sequence"])
 
 
@@ -38,6 +40,27 @@ _TWICE = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array([1])], names=["sou
         lambda store: store.session().stage_table([{"kind": "result", "source": "", "sequence": 1}]),
         # Also where another row of the same source would count.
         lambda store: store.session().stage_table([{"source": "a", "sequence": n} for n in (-1, 1)]),
+        lambda store: store.session().stage("kafka", 2, after="1"),
+        lambda store: store.session().stage("kafka", 2, after=-1),
+        lambda store: store.session({"pipeline": "p"}),
+        lambda store: store.session("token"),
+        lambda store: store.stage_steps({"pipeline": "p"}, []),
+        lambda store: store.stage_steps(replace(store.session().token, pipeline="another"), _STEPS),
+        lambda store: replace(store.session().token, pipeline=""),
+        lambda store: replace(store.session().token, session_id=None),
+        lambda store: replace(store.session().token, session_id=""),
+        lambda store: replace(store.session().token, generation="1"),
+        lambda store: replace(store.session().token, ordinal=-1),
+        lambda store: replace(store.session().token, owner=None),
+        lambda store: store.history(limit=-1),
+        lambda store: store.history(limit="a"),
+        lambda store: store.after_gap(store.start(7), {"kafka": 5}, "auto_skip_gap"),
+        lambda store: store.after_gap(store.start(7), {"kafka": (5, b"x")}, "auto_skip_gap"),
+        lambda store: store.after_gap(store.start(7), {5: None}, "auto_skip_gap"),
+        lambda store: store.after_gap(store.start(7), {5: None, "a": None}),
+        lambda store: store.after_gap(store.start(7), ["kafka"], "auto_skip_gap"),
+        lambda store: store.after_gap(store.start(7), {"kafka": at(2**64 - 1)}, "auto_skip_gap"),
+        lambda store: store.after_gap({}, {"kafka": None}),
         lambda store: store.start(7, sources=5),
         lambda store: store.start(7, sources="kafka"),
         lambda store: store.start(7, cannot_replay=[5, "a"]),

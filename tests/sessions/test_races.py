@@ -18,7 +18,7 @@ from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.request import Fence
-from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused
+from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, WriteConflict
 from laminar_delta.errors import CommitUnknownError, FencedError, SessionStateError, StorageError
 from tests.sessions.support import Opener, StoreOpener, at, commit_as_statement
 from tests.support.faults import failing_merges, unanswered_merges, unheard_merges
@@ -278,3 +278,19 @@ def test_storage_that_fails_leaves_the_session_as_it_was(open_again: Opener, pip
     session.stage("files", 1)
     session.commit()
     assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(1)}
+
+
+def test_a_conflict_with_nobodys_session_says_so(open_again: Opener, pipeline: str) -> None:
+    """A compaction, for one: no session came first."""
+    catalog = open_again()
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    store.stage_checkpoint("kafka", 1)
+    session = store.session()
+    session.stage("kafka", 2)
+    conflict = WriteConflict("files were rewritten")
+    with patch.object(catalog.engine, "_merge", side_effect=conflict), pytest.raises(ld.ConflictError) as told:
+        session.commit()
+    assert "came first" not in str(told.value)
+    assert "no session" in str(told.value)
+    session.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(2)}

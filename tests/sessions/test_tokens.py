@@ -142,7 +142,11 @@ def test_a_repetition_that_says_something_else_is_told_so(
     token = store.session().token
     _again(open_store, token, lambda s: s.advance("kafka", 2))
     store.stage_checkpoint("kafka", 9, b"c")
-    for other in (lambda s: s.advance("kafka", 3), lambda s: s.stage("kafka", 2, b"z"), lambda s: s.advance("files", 2)):
+    for other in (
+        lambda s: s.advance("kafka", 3),
+        lambda s: s.stage("kafka", 2, b"z"),
+        lambda s: s.advance("files", 2),
+    ):
         with pytest.raises(ConflictError, match="committed with other steps"):
             _again(open_store, token, other)
     assert store.read_all_checkpoints() == {"kafka": at(9, b"c")}

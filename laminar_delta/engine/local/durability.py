@@ -66,7 +66,10 @@ def acknowledge(name: str, table: Path, version: int) -> None:
 
 
 def acknowledge_found(name: str, table: Path, version: int) -> None:
-    """The same for a commit that was found. One without an entry is in a log checkpoint, which was flushed before that was removed."""
+    """The same for a commit that was found.
+
+    One that has no entry any more is in a log checkpoint, which was flushed before the entry was removed.
+    """
     if entry_path(table, version).exists():
         acknowledge(name, table, version)
 

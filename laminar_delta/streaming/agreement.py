@@ -7,10 +7,12 @@ sinks since then, those options do not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.healing import find_rows
+from laminar_delta.catalog.reconcile import OpenCheckpoint
 from laminar_delta.catalog.statuses import intact_changes
 from laminar_delta.catalog.tables import WRITERS
 from laminar_delta.engine.predicate import col
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.interop.sparkdir.logs import PlannedBatch
     from laminar_delta.model import CheckpointManifest
-    from laminar_delta.streaming.lines import Head
+    from laminar_delta.streaming.lines import Head, Line
     from laminar_delta.streaming.query import RunningQuery
 
 
@@ -115,6 +117,59 @@ def _found_out(writer: Writer, query_id: str) -> tuple[int, str] | None:
             if made_for is None or made_for[0].query_id != query_id:
                 return row["checkpoint_id"], "what was before" if made_for is None else f"query {made_for[0].query_id}"
     return None
+
+
+def passed_over(reading: Reading, pipeline: str, head: Head) -> list[tuple[OpenCheckpoint, Line | None]]:
+    """The checkpoints after the one that a pipeline goes on from, the newest first, and the lines they are of."""
+    deliveries = Deliveries(reading, pipeline)
+    found = []
+    for row in _newest_first(find_rows(reading, pipeline).rows):
+        if row["checkpoint_id"] > head.checkpoint_id:
+            made_for = line_of(reading, row)
+            left = OpenCheckpoint(row=row, statuses=deliveries.statuses(row))
+            found.append((left, None if made_for is None else made_for[0]))
+    return found
+
+
+def check_not_shown(
+    writer: Writer, head: Head, line: Line, sinks: Collection[str], left: Iterable[tuple[OpenCheckpoint, Line | None]]
+) -> None:
+    """Refuses a line that would give sinks again what another one gave them: they tell batches apart by the line.
+
+    Args:
+        writer: The holder of the pipeline.
+        head: What it goes on from.
+        line: What comes next.
+        sinks: Those that tell batches apart by the line.
+        left: What was passed over, and is read again: see `passed_over`.
+
+    Raises:
+        ConflictError: A sink has one of these, under another line.
+    """
+    for checkpoint, of in left:
+        shown = sorted(name for name in sinks if name in checkpoint.statuses and checkpoint.statuses[name].is_committed)
+        if shown and of != line:
+            raise shown_already(writer.pipeline, head, line, checkpoint.row["checkpoint_id"], shown, of)
+
+
+def shown_already(
+    pipeline: str, head: Head, line: Line, checkpoint_id: int, shown: Sequence[str], of: Line | None
+) -> ConflictError:
+    """What to tell of a checkpoint that is passed over and that a sink has under another line."""
+    before = "what was before" if of is None else f"query {of.query_id}"
+    lost, number = "", head.checkpoint_id
+    if of is not None and of.query_id == head.query_id:
+        lost = f"; where that is lost, make it with `restore_spark_checkpoint` of checkpoint {number} and `new_query=False`"
+    return ConflictError(
+        f"query {line.query_id} would give sink {shown[0]!r} the records of checkpoint {checkpoint_id} of pipeline "
+        f"{pipeline!r} again: the sink has them from {before}, and recovery goes on from checkpoint {number}",
+        expected=None if of is None else of.query_id,
+        found=line.query_id,
+        next_step=f"Run {before} once more in its own directory{lost}: that completes the batch. Then begin the new query "
+        "behind it. To give the batch up instead, take the sinks back to what they were and rewind the pipeline to checkpoint "
+        f'{number}; a query that begins anew and reads everything again says so: `after_reset="fresh"`.',
+        details={"query_id": line.query_id, "checkpoint_id": checkpoint_id, "sinks": list(shown)},
+    )
 
 
 def _generations_of(reading: Reading, pipeline: str, query_id: str) -> Iterable[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.deliveries import Deliveries
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, NotFoundError
@@ -77,7 +79,7 @@ class Others:
     @classmethod
     def of(cls, catalog: Catalog, query_id: str | None, around: Row, batch: int) -> Others:
         """Those around a checkpoint; no document is read for that."""
-        columns = ["checkpoint_id", "external_id", "derived_from_id", "epoch"]
+        columns = ["checkpoint_id", "external_id", "derived_from_id", "epoch", "attempt_id", "sinks"]
         own, candidates = around["checkpoint_id"], dict[int, list["Row"]]()
         rows = catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(around["pipeline"]), columns=columns)
         for row in sorted(rows, key=lambda row: abs(row["checkpoint_id"] - own)):
@@ -91,9 +93,21 @@ class Others:
         """The numbers there may be, ascending."""
         return sorted(self.candidates)
 
-    def has_any(self, batches: Iterable[int]) -> bool:
-        """Whether the catalog has one of these."""
-        return any(self.state(batch) is not None for batch in batches)
+    def has_delivered(self, after: int) -> bool:
+        """Whether the catalog has a batch above this one that all its sinks have.
+
+        What a recovery passed over, or waits for its sinks, is a try: some sink may have it, and it is to be completed.
+        """
+        passed_over = standing(self.catalog.reading, self.pipeline).abandoned
+        deliveries = Deliveries(self.catalog.reading, self.pipeline)
+        return any(
+            row["checkpoint_id"] not in passed_over
+            and deliveries.is_delivered(row)
+            and self._state_of(row, batch) is not None
+            for batch in self.batches
+            if batch > after
+            for row in self.candidates[batch]
+        )
 
     def state(self, batch: int) -> CheckpointState | None:
         """What the checkpoint of a batch keeps; None when the catalog has no such batch."""
@@ -107,9 +121,11 @@ class Others:
         return None if state is None else document_of(state)
 
     def _find(self, batch: int) -> CheckpointState | None:
-        for row in self.candidates.get(batch, ()):
-            state = self.catalog.pipeline(self.pipeline).state(row["checkpoint_id"])
-            told = {} if row["external_id"] is not None else document_of(state) or {}
-            if query_and_batch(row, told) == (self.query_id, batch):
-                return state
-        return None
+        found = (self._state_of(row, batch) for row in self.candidates.get(batch, ()))
+        return next((state for state in found if state is not None), None)
+
+    def _state_of(self, row: Row, batch: int) -> CheckpointState | None:
+        """What a checkpoint keeps, if it is of that batch of the query."""
+        state = self.catalog.pipeline(self.pipeline).state(row["checkpoint_id"])
+        told = {} if row["external_id"] is not None else document_of(state) or {}
+        return state if query_and_batch(row, told) == (self.query_id, batch) else None

@@ -41,7 +41,7 @@ class KeptBatch:
     source_logs: dict[str, bytes] = field(default_factory=dict)
     """By path below the directory."""
     has_later: bool = False
-    """Whether the catalog has later batches of the same query."""
+    """Whether the catalog has later batches of the same query that were delivered."""
     lacks_state: bool = False
     """Whether the query has state that was not captured with it."""
     notes: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         as_run=planned.offsets,
         offsets={batch: document["offsets"].encode()},
         commits={},
-        has_later=others.has_any(number for number in others.batches if number > batch),
+        has_later=others.has_delivered(batch),
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )
     if "query_id" in document:

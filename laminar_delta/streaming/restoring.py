@@ -77,7 +77,7 @@ def restore_spark_checkpoint(
             a finished one has, state and commit.
         new_query: Whether the query gets a new id. Delta and others know a batch by the query's id and its number, and skip one
             they have. So going back needs a new id, and going on where it was needs the old one. By default it is new when the
-            catalog has later batches of the query.
+            catalog has later batches of the query that were delivered: one that only some sinks have is still to be completed.
         overwrite: Also where there is a directory with something in it, on a local disk only. It is moved aside, not deleted.
         without_state: Also when the query has state and the checkpoint was captured without it.
         dry_run: Only tell.

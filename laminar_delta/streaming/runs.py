@@ -14,7 +14,7 @@ from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
-from laminar_delta.streaming.agreement import check_begun_behind, check_offsets
+from laminar_delta.streaming.agreement import check_begun_behind, check_not_shown, check_offsets, passed_over
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
 from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
 from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
@@ -184,6 +184,9 @@ class Starting:
                 check_offsets(pipeline, recovery.manifest, head, self.query, batch_id)
             elif after_reset != FRESH:
                 check_begun_behind(self.writer, head, self.query.query_id)
+            if after_reset != FRESH or not head.begins_anew(self.query.query_id, batch_id):
+                behind = passed_over(reading, pipeline, head)
+                check_not_shown(self.writer, head, line, self._by_line, behind)
         elif batch_id > 0:
             log_event(
                 _LOG,
@@ -242,11 +245,15 @@ class Starting:
             if isinstance(sink, LineSink):
                 sink.follow(self.spark, self.writer.pipeline, line, earlier)
 
+    @property
+    def _by_line(self) -> frozenset[str]:
+        """The sinks that recognise a batch of their line, and take one of another for something else."""
+        return frozenset(sink.name for sink in self.sinks if isinstance(sink, LineSink))
+
     def _tell_repeats(self, resumed: ResumeReport) -> None:
         """Says which sinks will have a batch twice: those that can neither recognise it nor take back what they show."""
-        recognise = {sink.name for sink in self.sinks if isinstance(sink, LineSink)}
         for sink, epochs in resumed.repeated.items():
-            if sink in recognise:
+            if sink in self._by_line:
                 continue
             log_event(
                 _LOG,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.deliveries import Deliveries
-from laminar_delta.catalog.healing import committed_row
+from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.catalog.standing import standing
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
@@ -39,8 +39,8 @@ EARLIEST = -2
 """Where Kafka's beginning is, in Spark's words."""
 
 _ASK_THEM = (
-    "Run the query that was before once more, or let a writer resume with the sinks (`Coordinator.resume`): they are asked "
-    "then, and what they have is recorded. Then ask again."
+    "Run the query that was before once more in its own directory: it asks the sinks, and records what they have or completes "
+    "it. Then ask again."
 )
 _EXACTLY = "`restore_spark_checkpoint` makes a checkpoint directory that goes on exactly there."
 
@@ -80,8 +80,9 @@ def starting_options(
 
     Raises:
         ConflictError: The checkpoint was passed over by a recovery, or a sink does not have it: what comes after it is not all
-            that is missing. Without an id, also while a later one waits for its sinks, which may have it. Or a Delta source
-            stood where no option can begin: in the middle of a version, or of its first snapshot.
+            that is missing. Without an id, also while a later one waits for its sinks, which may have it, or was passed over
+            and some sinks have it. Or a Delta source stood where no option can begin: in the middle of a version, or of its
+            first snapshot.
         InvalidInputError: Code `unsupported`: a file source, for which Spark has no such option.
         NotFoundError: There is no such checkpoint or source.
     """
@@ -180,10 +181,11 @@ def find_manifest(
 
 
 def _check_settled(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
-    """Refuses to go on from a checkpoint while nobody has asked the sinks whether they have a later one.
+    """Refuses to go on from a checkpoint while some sinks have a later one, or nobody has asked them whether they do.
 
-    A dry run cannot ask them. Begun behind this one, a query would give them again what they turn out to have.
+    A dry run cannot ask them. Begun behind this one, a query would give them again what they have or turn out to have.
     """
+    _check_completed(catalog, pipeline, checkpoint_id)
     waiting = [
         left for left in open_checkpoints(catalog.reading, pipeline) if left.row["checkpoint_id"] > checkpoint_id
     ]
@@ -199,6 +201,26 @@ def _check_settled(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
         next_step=_ASK_THEM,
         details={"checkpoint_id": checkpoint_id},
     )
+
+
+def _check_completed(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
+    deliveries = Deliveries(catalog.reading, pipeline)
+    abandoned = standing(catalog.reading, pipeline).abandoned
+    for row in sorted(find_rows(catalog.reading, pipeline).rows, key=lambda row: -int(row["checkpoint_id"])):
+        number = row["checkpoint_id"]
+        if number <= checkpoint_id or number not in abandoned:
+            continue
+        shown = sorted(name for name, status in deliveries.statuses(row).items() if status.is_committed)
+        if shown:
+            raise ConflictError(
+                f"recovery of pipeline {pipeline!r} would go on from checkpoint {checkpoint_id}, and sink {shown[0]!r} has "
+                f"checkpoint {number}, which was passed over",
+                expected="no later checkpoint that a sink has",
+                found=[number],
+                next_step=f"{_ASK_THEM} Where the sinks were taken back to what they were, name checkpoint "
+                f"{checkpoint_id}.",
+                details={"checkpoint_id": checkpoint_id, "sinks": shown},
+            )
 
 
 def passed_over(

@@ -275,7 +275,9 @@ def test_a_line_that_began_in_a_restored_directory_is_restored_again(catalog: ld
     with pytest.raises(StorageError, match="was not delivered"):
         run(first, 3)
     sink.failing = None
-    made = restore_spark_checkpoint(catalog, "orders", head, tmp_path / "again")
+    # A try that was not delivered is no reason for an id of its own.
+    assert not restore_spark_checkpoint(catalog, "orders", head, tmp_path / "same", dry_run=True).is_new_query
+    made = restore_spark_checkpoint(catalog, "orders", head, tmp_path / "again", new_query=True)
     assert (made.batch_id, made.is_new_query) == (2, True)
     again = Planned(tmp_path / "again", made.query_id)
     later = [run(again, batch) for batch in (3, 4)]

@@ -7,7 +7,8 @@ sinks since then, those options do not know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.deliveries import Deliveries
@@ -119,43 +120,59 @@ def _found_out(writer: Writer, query_id: str) -> tuple[int, str] | None:
     return None
 
 
-def passed_over(reading: Reading, pipeline: str, head: Head) -> list[tuple[OpenCheckpoint, Line | None]]:
-    """The checkpoints after the one that a pipeline goes on from, the newest first, and the lines they are of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A checkpoint after the one that a pipeline goes on from: what it read is read again."""
+
+    checkpoint: OpenCheckpoint
+    made_for: tuple[Line, int] | None
+
+    @property
+    def line(self) -> Line | None:
+        """The line of its batch; None for one that no batch made, and for derived ones."""
+        return None if self.made_for is None else self.made_for[0]
+
+    def shown_by(self, sinks: Iterable[str]) -> list[str]:
+        """Which of these are known to have it."""
+        statuses = self.checkpoint.statuses
+        return sorted(name for name in sinks if name in statuses and statuses[name].is_committed)
+
+
+def passed_over(reading: Reading, pipeline: str, head: Head) -> list[PassedOver]:
+    """The checkpoints after the one that a pipeline goes on from, the newest first."""
     deliveries = Deliveries(reading, pipeline)
-    found = []
-    for row in _newest_first(find_rows(reading, pipeline).rows):
-        if row["checkpoint_id"] > head.checkpoint_id:
-            made_for = line_of(reading, row)
-            left = OpenCheckpoint(row=row, statuses=deliveries.statuses(row))
-            found.append((left, None if made_for is None else made_for[0]))
-    return found
+    return [
+        PassedOver(
+            checkpoint=OpenCheckpoint(row=row, statuses=deliveries.statuses(row)), made_for=line_of(reading, row)
+        )
+        for row in _newest_first(find_rows(reading, pipeline).rows)
+        if row["checkpoint_id"] > head.checkpoint_id
+    ]
 
 
-def check_not_shown(
-    writer: Writer, head: Head, line: Line, sinks: Collection[str], left: Iterable[tuple[OpenCheckpoint, Line | None]]
-) -> None:
+def check_not_shown(pipeline: str, head: Head, line: Line, sinks: Iterable[str], behind: Iterable[PassedOver]) -> None:
     """Refuses a line that would give sinks again what another one gave them: they tell batches apart by the line.
 
     Args:
-        writer: The holder of the pipeline.
+        pipeline: Whose.
         head: What it goes on from.
         line: What comes next.
         sinks: Those that tell batches apart by the line.
-        left: What was passed over, and is read again: see `passed_over`.
+        behind: What was passed over.
 
     Raises:
         ConflictError: A sink has one of these, under another line.
     """
-    for checkpoint, of in left:
-        shown = sorted(name for name in sinks if name in checkpoint.statuses and checkpoint.statuses[name].is_committed)
-        if shown and of != line:
-            raise shown_already(writer.pipeline, head, line, checkpoint.row["checkpoint_id"], shown, of)
+    names = list(sinks)
+    for one in behind:
+        shown = one.shown_by(names)
+        if shown and one.line != line:
+            raise shown_already(pipeline, head, line, one, shown)
 
 
-def shown_already(
-    pipeline: str, head: Head, line: Line, checkpoint_id: int, shown: Sequence[str], of: Line | None
-) -> ConflictError:
-    """What to tell of a checkpoint that is passed over and that a sink has under another line."""
+def shown_already(pipeline: str, head: Head, line: Line, behind: PassedOver, shown: Sequence[str]) -> ConflictError:
+    """What to tell of a checkpoint that was passed over and that sinks have under another line."""
+    of, checkpoint_id = behind.line, behind.checkpoint.row["checkpoint_id"]
     before = "what was before" if of is None else f"query {of.query_id}"
     lost, number = "", head.checkpoint_id
     if of is not None and of.query_id == head.query_id:

@@ -14,7 +14,14 @@ from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
-from laminar_delta.streaming.agreement import check_begun_behind, check_not_shown, check_offsets, passed_over
+from laminar_delta.model.status import SinkCommitStatus
+from laminar_delta.streaming.agreement import (
+    check_begun_behind,
+    check_not_shown,
+    check_offsets,
+    passed_over,
+    shown_already,
+)
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
 from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
 from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
@@ -25,10 +32,12 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.choosing import FailedSinks
     from laminar_delta.catalog.coordinator import Coordinator
     from laminar_delta.catalog.reading import Reading
+    from laminar_delta.catalog.reconcile import OpenCheckpoint
     from laminar_delta.catalog.resume import ResumeReport
     from laminar_delta.catalog.sinks import SinkEpoch
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.model.manifest import CheckpointManifest
+    from laminar_delta.streaming.agreement import PassedOver
     from laminar_delta.streaming.query import PlannedLogs, RunningQuery
 
 _LOG = logging.getLogger(__name__)
@@ -58,6 +67,8 @@ class Run:
     """Whether the function begins without the state of the head: the query reads everything again."""
     left: Line | None = None
     """The line that was written before this one, until the sinks are told that nothing more of it comes."""
+    behind: Sequence[PassedOver] = ()
+    """What was passed over and must not be in a sink under another line; nothing where all is read again on purpose."""
 
     def goes_on(self, query: RunningQuery, batch_id: int) -> bool:
         """Whether a batch is the next one of this run."""
@@ -83,12 +94,30 @@ class Run:
         Until then the query that was before can go on: a start with a wrong directory may come to nothing. A run that dies
         after the save and before this leaves all its sinks Pending, and none of them has anything: the next one passes over
         that checkpoint, and comes here before its own sinks show anything.
+
+        Raises:
+            ConflictError: A driver that was only paused had a sink show a batch of that line after it was asked, and before
+                it was closed.
         """
-        if self.left is not None:
-            for sink in sinks:
-                if isinstance(sink, LineSink):
-                    sink.close_line(self.left)
-            self.left = None
+        if self.left is None:
+            return
+        by_line = [sink for sink in sinks if isinstance(sink, LineSink)]
+        for sink in by_line:
+            sink.close_line(self.left)
+        for one in self.behind:
+            if one.line == self.left:
+                self._ask_once_more(one, by_line)
+        self.left = None
+
+    def _ask_once_more(self, one: PassedOver, sinks: Iterable[LineSink]) -> None:
+        """Now that nothing more of it can be shown, what a sink says of a batch is final."""
+        owed = {name for name, status in one.checkpoint.statuses.items() if not status.is_committed}
+        shown = [sink.name for sink in sinks if sink.name in owed and sink.landed(one.checkpoint.epoch_of(sink.name))]
+        if shown:
+            number = one.checkpoint.row["checkpoint_id"]
+            self.writer.set_sink_statuses(number, dict.fromkeys(shown, SinkCommitStatus.committed()))
+            assert self.head is not None, "something was passed over"
+            raise shown_already(self.writer.pipeline, self.head, self.line, one, shown)
 
     def result(
         self, batch_id: int, checkpoint_id: int, delivery: Delivery, sinks: Mapping[str, Written], clock: float
@@ -174,6 +203,7 @@ class Starting:
         recovery = resumed.recovery
         restored = self.query.restored_from()
         is_fresh, head, left, line = False, None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
+        behind: list[PassedOver] = []
         if recovery.chosen_id is not None:
             row = committed_row(reading, pipeline, recovery.chosen_id)
             head, left = Head.of(reading, row), line_left(reading, row)
@@ -186,7 +216,7 @@ class Starting:
                 check_begun_behind(self.writer, head, self.query.query_id)
             if after_reset != FRESH or not head.begins_anew(self.query.query_id, batch_id):
                 behind = passed_over(reading, pipeline, head)
-                check_not_shown(self.writer, head, line, self._by_line, behind)
+                check_not_shown(pipeline, head, line, self._by_line, behind)
         elif batch_id > 0:
             log_event(
                 _LOG,
@@ -199,7 +229,7 @@ class Starting:
                 pipeline=pipeline,
                 batch_id=batch_id,
             )
-        self._tell_sinks(line, earlier)
+        self._tell_sinks(line, {**earlier, **self._epochs((one.checkpoint, one.made_for) for one in behind)})
         return Run(
             query=self.query,
             writer=self.writer,
@@ -212,6 +242,7 @@ class Starting:
             restored=restored,
             is_fresh=is_fresh,
             left=None if left == line else left,
+            behind=behind,
         )
 
     def _is_fresh(self, head: Head, batch_id: int, after_reset: AfterReset | None) -> bool:
@@ -233,9 +264,15 @@ class Starting:
     def _earlier_tries(self) -> dict[SinkEpoch, tuple[Line, int]]:
         """What batches the epochs are that sinks may be asked about."""
         reading = self.writer.reading
+        return self._epochs(
+            (left, line_of(reading, left.row)) for left in open_checkpoints(reading, self.writer.pipeline)
+        )
+
+    def _epochs(
+        self, tries: Iterable[tuple[OpenCheckpoint, tuple[Line, int] | None]]
+    ) -> dict[SinkEpoch, tuple[Line, int]]:
         found: dict[SinkEpoch, tuple[Line, int]] = {}
-        for left in open_checkpoints(reading, self.writer.pipeline):
-            made_for = line_of(reading, left.row)
+        for left, made_for in tries:
             if made_for is not None:
                 found |= {left.epoch_of(sink.name): made_for for sink in self.sinks}
         return found

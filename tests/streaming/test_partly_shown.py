@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.errors import ConflictError, StorageError
 from laminar_delta.streaming import (
     BatchResult,
     BatchStep,
     Delivery,
     DeltaSink,
+    Line,
     Written,
     files_read,
     restore_spark_checkpoint,
@@ -158,3 +159,67 @@ def test_a_query_that_reads_everything_again_says_so(query: Query) -> None:
         query.run(query.at("second"), 0, 1, 2)
     assert query.run(query.at("third"), 0, 1, 2, after_reset="fresh").delivery is Delivery.FRESH
     assert query.shown() == [[1, 1, 2, 2], [1, 1, 2]]
+
+
+@pytest.mark.parametrize("at", [Step.SAVE, BatchStep.FUNCTION], ids=str)
+@pytest.mark.parametrize("how", ["restored", "begun anew"])
+def test_a_driver_that_was_paused_shows_its_batch_before_its_line_is_closed(
+    catalog: ld.Catalog, tmp_path: Path, how: str, at: Any
+) -> None:
+    """The sinks were asked when it had not shown it yet. Nothing of the next line is shown before they were asked again."""
+    query = Query(catalog, tmp_path, ("out",))
+    query.run(query.planned, 0)
+    paused, go_on = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def pause(step: Any, when: When) -> None:
+        if (step, when) == (Step.COMMIT, When.BEFORE):
+            paused.set()
+            assert go_on.wait(60)
+
+    def live() -> None:
+        try:
+            query.run(query.planned, 1, at=pause)
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    before = threading.Thread(target=live)
+    before.start()
+    assert paused.wait(60)
+
+    def let_it(step: Any, when: When) -> None:
+        if (step, when) == (at, When.AFTER):
+            go_on.set()
+            before.join()
+
+    second = query.again(1, "second", new_query=True) if how == "restored" else query.at("second")
+    batch = 1 if how == "restored" else 0
+    for point in (let_it, None):  # also when it is started again
+        with pytest.raises(ConflictError, match=r"sink.* checkpoint 2 .* again"):
+            query.run(second, batch, 2, at=point)
+    assert query.shown() == [[1, 2]]
+    (error,) = errors
+    assert isinstance(error, ld.FencedError)
+    assert query.run(query.planned, 1).sinks == {"out": FOUND}
+
+
+def test_what_is_shown_between_two_starts_is_found_before_the_line_is_closed(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    query = Query(catalog, tmp_path, ("out",))
+    query.run(query.planned, 0)
+    with pytest.raises(KilledError):
+        query.run(query.planned, 1, at=(Step.COMMIT, When.BEFORE))
+    second = query.again(1, "second", new_query=True)
+    with pytest.raises(KilledError):
+        query.run(second, 1, at=(BatchStep.FUNCTION, When.BEFORE))
+    line = Line(pipeline="orders", query_id="first")
+    late = DeltaSink(str(tmp_path / "out"))
+    late.follow(DeltaFrame().sparkSession, "orders", line, {})  # type: ignore[arg-type]  # stands in for Spark's
+    late.write(DeltaFrame(2))  # type: ignore[arg-type]
+    epoch = SinkEpoch(number=2, generation=2)
+    late.pre_commit(epoch)
+    late.commit(epoch)
+    with pytest.raises(ConflictError, match=r"'out' the records of checkpoint 2 .* again"):
+        query.run(second, 1)
+    assert query.shown() == [[1, 2]]

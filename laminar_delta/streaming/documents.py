@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.deliveries import Deliveries
+from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, NotFoundError
-from laminar_delta.interop.sparkdir.source import DOCUMENT
+from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
+from laminar_delta.interop.sparkdir.source import BATCH, DOCUMENT
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -33,6 +34,16 @@ def document_of(state: CheckpointState) -> dict[str, Any] | None:
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"what is kept of the batch's log entries cannot be read: {error}") from error
     return said
+
+
+def batch_said(row: Row) -> Mapping[str, Any]:
+    """What a checkpoint's own row says of its batch: needs no state, which may have rotted.
+
+    Nothing for one that was captured, or saved before rows said it: then `document_of` tells.
+    """
+    kept = next((entry["state"] for entry in row["operators"] if entry["operator"] == BATCH), None)
+    said = None if kept is None else json.loads(kept)
+    return said if isinstance(said, dict) else {}
 
 
 def origin_of(reading: Reading, row: Row) -> Row:
@@ -116,9 +127,15 @@ class Others:
         return self._found[batch]
 
     def document(self, batch: int) -> dict[str, Any] | None:
-        """The same for its log entries."""
-        state = self.state(batch)
-        return None if state is None else document_of(state)
+        """The log entries of a batch, of whichever of its checkpoints they can be read; None when of none."""
+        for row in self.candidates.get(batch, ()):
+            try:
+                state = self._state_of(row, batch)
+                if state is not None:
+                    return document_of(state)
+            except (CorruptionError, StorageError) as damage:
+                raise_unless_damage(damage)
+        return None
 
     def _find(self, batch: int) -> CheckpointState | None:
         found = (self._state_of(row, batch) for row in self.candidates.get(batch, ()))
@@ -127,5 +144,5 @@ class Others:
     def _state_of(self, row: Row, batch: int) -> CheckpointState | None:
         """What a checkpoint keeps, if it is of that batch of the query."""
         state = self.catalog.pipeline(self.pipeline).state(row["checkpoint_id"])
-        told = {} if row["external_id"] is not None else document_of(state) or {}
+        told = {} if row["external_id"] is not None else batch_said(state.row) or document_of(state) or {}
         return state if query_and_batch(row, told) == (self.query_id, batch) else None

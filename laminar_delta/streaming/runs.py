@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
-from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.status import SinkCommitStatus
 from laminar_delta.streaming.agreement import (
@@ -23,7 +22,8 @@ from laminar_delta.streaming.agreement import (
     shown_already,
 )
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
-from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
+from laminar_delta.streaming.lines import Head, Line, line_left, line_of, plan_of
+from laminar_delta.streaming.plans import OFFSETS, Plan
 from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Run:
     writer: Writer
     coordinator: Coordinator
     line: Line
-    earlier: Mapping[str, str] | None
-    """If an earlier run saved something of the batch that comes next: Spark's log entries of it, as they were then."""
+    earlier: Plan | None
+    """If an earlier run saved something of the batch that comes next: Spark's plan of it, as it was then."""
     head: Head | None
     previous: CheckpointManifest | None
     batch_id: int
@@ -157,21 +157,19 @@ class Run:
         Raises:
             ConflictError: Spark planned it anew since.
         """
-        if self.earlier is None or "offsets" not in self.earlier:  # a checkpoint that was brought in may lack it
+        # A checkpoint that was brought in may lack the offsets.
+        if self.earlier is None or OFFSETS not in self.earlier.entries:
             return
-        offsets = parse_offsets(f"offsets/{batch_id}", self.earlier["offsets"].encode()).offsets
-        before = {**self.earlier, "offsets": offsets}
-        now = {**planned.told, "offsets": planned.entry.offsets}
-        changed = sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
-        if changed:
+        changed = self.earlier.changed(Plan.of(planned.told))
+        for name, (before, now) in changed.items():
             raise ConflictError(
                 f"batch {batch_id} of query {self.query.query_id} was planned anew: pipeline "
-                f"{self.writer.pipeline!r} has it with other records ({changed[0]} differs)",
-                expected=before[changed[0]],
-                found=now[changed[0]],
+                f"{self.writer.pipeline!r} has it with other records ({name} differs)",
+                expected=before,
+                found=now,
                 next_step="Bring Spark's directory back to what it was; or rewind the pipeline to a checkpoint before that "
                 "batch, its sinks too, and write the directory with `restore_spark_checkpoint`.",
-                details={"differs": changed},
+                details={"differs": list(changed)},
             )
 
 
@@ -317,12 +315,12 @@ def let_go_on_error(writer: Writer) -> Iterator[None]:
         raise
 
 
-def _earlier(reading: Reading, line: Line, batch_id: int, head: Head | None) -> Mapping[str, str] | None:
-    """Spark's log entries of the batch if a checkpoint of it is the head, or was saved and then passed over."""
+def _earlier(reading: Reading, line: Line, batch_id: int, head: Head | None) -> Plan | None:
+    """Spark's plan of the batch if a checkpoint of it is the head, or was saved and then passed over."""
     if head is not None and head.is_batch(line.query_id, batch_id):
-        return head.logs
+        return Plan.of(head.logs)
     after = 0 if head is None else head.checkpoint_id
     for row in find_rows(reading, line.pipeline).rows:
         if row["checkpoint_id"] > after and line_of(reading, row) == (line, batch_id):
-            return logs_of(reading, row)
+            return plan_of(reading, row)
     return None

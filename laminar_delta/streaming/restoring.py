@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.engine.local.durability import fsync_path, make_directory
+from laminar_delta.engine.local.swapping import swap
 from laminar_delta.errors import ConflictError, ErrorCode, NotFoundError
 from laminar_delta.interop.place import Limits, Place
 from laminar_delta.interop.sparkdir.archive import unpack
@@ -141,11 +142,16 @@ def _make(kept: KeptBatch, made: RestoredCheckpoint, place: Place, *, is_taken: 
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     aside = root.with_name(f"{root.name}.replaced-{attempt}") if is_taken else None
-    if aside is not None:
-        root.rename(aside)
-    elif root.exists():
-        root.rmdir()
-    fresh.rename(root)
+    if aside is not None and swap(fresh, root):
+        fresh.rename(aside)
+    else:
+        if aside is not None:
+            root.rename(
+                aside
+            )  # until the next rename there is no directory: where the system can swap, this is not done
+        elif root.exists():
+            root.rmdir()
+        fresh.rename(root)
     fsync_path(root.parent)
     return replace(made, files=output.written, state_files=states, replaced=None if aside is None else str(aside))
 

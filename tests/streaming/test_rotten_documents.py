@@ -1,4 +1,4 @@
-"""A batch over thousands of files: its log entries do not fit into the checkpoint's row, and rot. It is run anew all the same."""
+"""A batch over thousands of files: its log entries do not fit into the checkpoint's row, and rot. It is run anew."""
 
 from pathlib import Path
 from typing import Any

@@ -64,6 +64,15 @@ def total(frame: Any, batch: Batch) -> None:
     batch.checkpoint.state("total", str(before + sum(frame.numbers)).encode())
 
 
+def test_nothing_for_a_sink_may_be_said_by_its_name(catalog: ld.Catalog, query: Planned) -> None:
+    """So that a function can name all its sinks, and leave some out of a batch."""
+    table, files = TableSink("out"), KeptSink("files")
+    given = query.run(catalog, 0, Frame(1), lambda frame, batch: {"out": frame, "files": None}, [table, files])
+    assert given.sinks == {"out": WRITTEN, "files": NOTHING}
+    again = query.run(catalog, 0, Frame(1), to_out, [table, files])
+    assert again.sinks == {"out": FOUND, "files": NOTHING}
+
+
 def test_a_sink_that_is_given_nothing_is_not_told_to_have_it(catalog: ld.Catalog, query: Planned) -> None:
     table, files = TableSink("out"), KeptSink("files")
     fresh = query.run(catalog, 0, Frame(1), to_out, [table, files])
@@ -453,6 +462,20 @@ def test_a_batch_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, query: 
     assert is_free(catalog)
 
 
+class PlainSink:
+    """A sink that recognises nothing, and whose output does not outlive its process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    write = pre_commit = commit = abort = landed = lambda self, given: None
+
+
+def test_one_sink_that_cannot_be_asked_is_taken(catalog: ld.Catalog, query: Planned) -> None:
+    with query.deliver(catalog, to_out, [PlainSink("a"), KeptSink("b"), TableSink("c")]):
+        pass
+
+
 def test_sinks_are_looked_at_before_the_pipeline_is_taken_over(catalog: ld.Catalog, query: Planned) -> None:
     class NoWrite:
         name = "out"
@@ -463,6 +486,7 @@ def test_sinks_are_looked_at_before_the_pipeline_is_taken_over(catalog: ld.Catal
             ([DeltaSink("/lake/a/orders"), DeltaSink("/lake/b/orders")], "two sinks are called 'orders'"),
             ([TableSink("out"), KeptSink("out")], "two sinks are called 'out'"),
             ([NoWrite()], "NoWrite is no sink of batches"),
+            ([PlainSink("a"), DeltaSink("/lake/orders"), PlainSink("b")], "'a' and 'b' can neither be asked"),
             (["out"], "str is no sink of batches"),
         ):
             with pytest.raises(InvalidInputError, match=told):

@@ -35,7 +35,8 @@ from laminar_delta.streaming.delta_sink import check_tables
 from laminar_delta.streaming.elsewhere import CatalogElsewhere
 from laminar_delta.streaming.lines import BATCH, DOCUMENT, Head, document, in_short
 from laminar_delta.streaming.query import RunningQuery
-from laminar_delta.streaming.runs import AfterReset, Run, Starting, let_go_on_error
+from laminar_delta.streaming.resuming import AfterReset, Starting
+from laminar_delta.streaming.runs import Run, let_go_on_error
 from laminar_delta.streaming.sinks import FrameSink, addressed, check_sinks, in_order, outcome_of
 
 if TYPE_CHECKING:

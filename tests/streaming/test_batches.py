@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 import laminar_delta as ld
@@ -514,3 +515,16 @@ def test_a_line_that_cannot_be_closed_is_a_typed_error() -> None:
     sink.follow(session, "orders", None, {})  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="/lake/out cannot be read: the store is down"):
         sink.close_line(Line(pipeline="orders", query_id="q"))
+
+
+def test_a_table_that_forgets_its_batches_is_warned_of(
+    catalog: ld.Catalog, query: Planned, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, told = str(tmp_path / "out"), "a batch of pipeline orders that comes again later than that is written twice"
+    query.run(catalog, 0, DeltaFrame(0), to_out, [DeltaSink(out)])
+    assert told not in caplog.text
+    expiry = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    DeltaTable(out).alter.set_table_properties(expiry, raise_if_not_exists=False)
+    query.run(catalog, 1, DeltaFrame(1), to_out, [DeltaSink(out)])
+    assert caplog.text.count(told) == 1
+    assert "setTransactionRetentionDuration = interval 7 days" in caplog.text

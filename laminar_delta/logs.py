@@ -36,6 +36,7 @@ class Event(str, Enum):
     BATCH_DONE = "streaming.batch_done"
     BATCHES_BEGIN_LATE = "streaming.begins_late"
     BATCHES_REPEATED = "streaming.repeats"
+    IDENTIFIERS_EXPIRE = "streaming.identifiers_expire"
     PROGRESS_LOST = "streaming.progress_lost"
     CALL_FAILED = "call.failed"
 

@@ -7,10 +7,13 @@ sinks since then, those options do not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.healing import find_rows
+from laminar_delta.catalog.reconcile import OpenCheckpoint
 from laminar_delta.catalog.statuses import intact_changes
 from laminar_delta.catalog.tables import WRITERS
 from laminar_delta.engine.predicate import col
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.interop.sparkdir.logs import PlannedBatch
     from laminar_delta.model import CheckpointManifest
-    from laminar_delta.streaming.lines import Head
+    from laminar_delta.streaming.lines import Head, Line
     from laminar_delta.streaming.query import RunningQuery
 
 
@@ -115,6 +118,75 @@ def _found_out(writer: Writer, query_id: str) -> tuple[int, str] | None:
             if made_for is None or made_for[0].query_id != query_id:
                 return row["checkpoint_id"], "what was before" if made_for is None else f"query {made_for[0].query_id}"
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A checkpoint after the one that a pipeline goes on from: what it read is read again."""
+
+    checkpoint: OpenCheckpoint
+    made_for: tuple[Line, int] | None
+
+    @property
+    def line(self) -> Line | None:
+        """The line of its batch; None for one that no batch made, and for derived ones."""
+        return None if self.made_for is None else self.made_for[0]
+
+    def shown_by(self, sinks: Iterable[str]) -> list[str]:
+        """Which of these are known to have it."""
+        statuses = self.checkpoint.statuses
+        return sorted(name for name in sinks if name in statuses and statuses[name].is_committed)
+
+
+def passed_over(reading: Reading, pipeline: str, head: Head) -> list[PassedOver]:
+    """The checkpoints after the one that a pipeline goes on from, the newest first."""
+    deliveries = Deliveries(reading, pipeline)
+    return [
+        PassedOver(
+            checkpoint=OpenCheckpoint(row=row, statuses=deliveries.statuses(row)), made_for=line_of(reading, row)
+        )
+        for row in _newest_first(find_rows(reading, pipeline).rows)
+        if row["checkpoint_id"] > head.checkpoint_id
+    ]
+
+
+def check_not_shown(pipeline: str, head: Head, line: Line, sinks: Iterable[str], behind: Iterable[PassedOver]) -> None:
+    """Refuses a line that would give sinks again what another one gave them: they tell batches apart by the line.
+
+    Args:
+        pipeline: Whose.
+        head: What it goes on from.
+        line: What comes next.
+        sinks: Those that tell batches apart by the line.
+        behind: What was passed over.
+
+    Raises:
+        ConflictError: A sink has one of these, under another line.
+    """
+    names = list(sinks)
+    for one in behind:
+        shown = one.shown_by(names)
+        if shown and one.line != line:
+            raise shown_already(pipeline, head, line, one, shown)
+
+
+def shown_already(pipeline: str, head: Head, line: Line, behind: PassedOver, shown: Sequence[str]) -> ConflictError:
+    """What to tell of a checkpoint that was passed over and that sinks have under another line."""
+    of, checkpoint_id = behind.line, behind.checkpoint.row["checkpoint_id"]
+    before = "what was before" if of is None else f"query {of.query_id}"
+    lost, number = "", head.checkpoint_id
+    if of is not None and of.query_id == head.query_id:
+        lost = f"; where that is lost, make it with `restore_spark_checkpoint` of checkpoint {number} and `new_query=False`"
+    return ConflictError(
+        f"query {line.query_id} would give sink {shown[0]!r} the records of checkpoint {checkpoint_id} of pipeline "
+        f"{pipeline!r} again: the sink has them from {before}, and recovery goes on from checkpoint {number}",
+        expected=None if of is None else of.query_id,
+        found=line.query_id,
+        next_step=f"Run {before} once more in its own directory{lost}: that completes the batch. Then begin the new query "
+        "behind it. To give the batch up instead, take the sinks back to what they were and rewind the pipeline to checkpoint "
+        f'{number}; a query that begins anew and reads everything again says so: `after_reset="fresh"`.',
+        details={"query_id": line.query_id, "checkpoint_id": checkpoint_id, "sinks": list(shown)},
+    )
 
 
 def _generations_of(reading: Reading, pipeline: str, query_id: str) -> Iterable[int]:

@@ -12,7 +12,7 @@ from laminar_delta.interop.importing import import_source
 from laminar_delta.interop.place import Limits
 from laminar_delta.interop.sparkdir import SparkSource
 from laminar_delta.interop.sparkdir.source import DOCUMENT
-from laminar_delta.streaming.documents import document_of
+from laminar_delta.streaming.documents import batch_said, document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,8 @@ def _check_own(catalog: Catalog, pipeline: str) -> None:
         if DOCUMENT not in (entry["operator"] for entry in row["operators"]):
             continue
         number = row["checkpoint_id"]
-        query_id = (document_of(catalog.pipeline(pipeline).state(number)) or {}).get("query_id")
+        told = batch_said(row) or document_of(catalog.pipeline(pipeline).state(number)) or {}
+        query_id = told.get("query_id")
         if query_id is not None:
             raise ConflictError(
                 f"pipeline {pipeline!r} is kept by `foreach_batch`: checkpoint {number} is of query {query_id}",

@@ -15,16 +15,8 @@ from laminar_delta.codec.checksum import block_hash
 from laminar_delta.errors import LaminarDeltaError
 from laminar_delta.model import Severity
 from laminar_delta.streaming.kafka_checks import KafkaSettings, broker_range
-from laminar_delta.streaming.starting import (
-    DELTA,
-    KAFKA,
-    delta_version,
-    find_manifest,
-    kafka_offsets,
-    kind_of,
-    offset_number,
-    passed_over,
-)
+from laminar_delta.streaming.offsets import DELTA, KAFKA, delta_version, kafka_offsets, kind_of, offset_number
+from laminar_delta.streaming.starting import find_manifest, passed_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

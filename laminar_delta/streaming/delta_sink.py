@@ -9,6 +9,7 @@ metadata what it is.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException
 from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.sinks import SinkEpoch
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
+from laminar_delta.logs import Event, log_event
 from laminar_delta.streaming.batch import Written
 from laminar_delta.streaming.delta_table import APPEND, MODES, Landed, Search, SinkTable, first_line
 from laminar_delta.streaming.lines import Head, came_from, line_of
@@ -30,8 +32,13 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
     from laminar_delta.streaming.lines import Line
 
+_LOG = logging.getLogger(__name__)
+
 OURS = frozenset({"txnappid", "txnversion", "usermetadata"})
 """Options of a write that are not the user's here."""
+
+EXPIRY = "delta.setTransactionRetentionDuration"
+"""The property of a table by which Delta forgets transaction identifiers, and with them which batches it has."""
 
 CLOSED = 2**62
 """The version that closes a line: above every batch."""
@@ -106,6 +113,29 @@ class DeltaSink:
             )
         self._pipeline = pipeline
         self._spark, self._line, self._batches = spark, line, batches
+        if line is not None:
+            self._tell_expiry(line)
+
+    def _tell_expiry(self, line: Line) -> None:
+        """Warns of a table that forgets identifiers: Delta then writes a late replay again, or a batch of a closed line."""
+        after = self._table.property(self._session(), EXPIRY)
+        if after is not None:
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.IDENTIFIERS_EXPIRE,
+                "table %s has %s = %s: a batch of pipeline %s that comes again later than that is written twice; unset it "
+                "(ALTER TABLE %s UNSET TBLPROPERTIES ('%s'))",
+                self.table,
+                EXPIRY,
+                after,
+                line.pipeline,
+                self.reference(),
+                EXPIRY,
+                pipeline=line.pipeline,
+                table=self.table,
+                expires=after,
+            )
 
     def write(self, frame: DataFrame) -> None:
         """See `FrameSink`. The frame is run when the epoch is committed."""

@@ -114,6 +114,17 @@ class SinkTable:
                 return None
             raise StorageError(f"{self.named} cannot be read: {first_line(error)}") from error
 
+    def property(self, spark: SparkSession, name: str) -> str | None:
+        """A property of the table; None where it is not set, or there is no table. Raises `StorageError`."""
+        try:
+            rows = spark.sql(f"DESCRIBE DETAIL {self.reference()}").select("properties").collect()
+        except PySparkException as error:
+            if is_absent(error):
+                return None
+            raise StorageError(f"{self.named} cannot be asked: {first_line(error)}") from error
+        found = rows[0][0].get(name) if rows else None
+        return None if found is None else str(found)
+
     def write(self, frame: DataFrame, mode: str, options: Mapping[str, str]) -> None:
         """Writes rows in one commit, and makes the table if it is not there. What Spark raises is passed on."""
         if not self.by_path:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.deliveries import Deliveries
+from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, NotFoundError
-from laminar_delta.interop.sparkdir.source import DOCUMENT
+from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
+from laminar_delta.interop.sparkdir.source import BATCH, DOCUMENT
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -31,6 +34,16 @@ def document_of(state: CheckpointState) -> dict[str, Any] | None:
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"what is kept of the batch's log entries cannot be read: {error}") from error
     return said
+
+
+def batch_said(row: Row) -> Mapping[str, Any]:
+    """What a checkpoint's own row says of its batch: needs no state, which may have rotted.
+
+    Nothing for one that was captured, or saved before rows said it: then `document_of` tells.
+    """
+    kept = next((entry["state"] for entry in row["operators"] if entry["operator"] == BATCH), None)
+    said = None if kept is None else json.loads(kept)
+    return said if isinstance(said, dict) else {}
 
 
 def origin_of(reading: Reading, row: Row) -> Row:
@@ -77,7 +90,7 @@ class Others:
     @classmethod
     def of(cls, catalog: Catalog, query_id: str | None, around: Row, batch: int) -> Others:
         """Those around a checkpoint; no document is read for that."""
-        columns = ["checkpoint_id", "external_id", "derived_from_id", "epoch"]
+        columns = ["checkpoint_id", "external_id", "derived_from_id", "epoch", "attempt_id", "sinks"]
         own, candidates = around["checkpoint_id"], dict[int, list["Row"]]()
         rows = catalog.reading.rows(MANIFESTS, where=col("pipeline").eq(around["pipeline"]), columns=columns)
         for row in sorted(rows, key=lambda row: abs(row["checkpoint_id"] - own)):
@@ -91,9 +104,21 @@ class Others:
         """The numbers there may be, ascending."""
         return sorted(self.candidates)
 
-    def has_any(self, batches: Iterable[int]) -> bool:
-        """Whether the catalog has one of these."""
-        return any(self.state(batch) is not None for batch in batches)
+    def has_delivered(self, after: int) -> bool:
+        """Whether the catalog has a batch above this one that all its sinks have.
+
+        What a recovery passed over, or waits for its sinks, is a try: some sink may have it, and it is to be completed.
+        """
+        passed_over = standing(self.catalog.reading, self.pipeline).abandoned
+        deliveries = Deliveries(self.catalog.reading, self.pipeline)
+        return any(
+            row["checkpoint_id"] not in passed_over
+            and deliveries.is_delivered(row)
+            and self._state_of(row, batch) is not None
+            for batch in self.batches
+            if batch > after
+            for row in self.candidates[batch]
+        )
 
     def state(self, batch: int) -> CheckpointState | None:
         """What the checkpoint of a batch keeps; None when the catalog has no such batch."""
@@ -102,14 +127,22 @@ class Others:
         return self._found[batch]
 
     def document(self, batch: int) -> dict[str, Any] | None:
-        """The same for its log entries."""
-        state = self.state(batch)
-        return None if state is None else document_of(state)
+        """The log entries of a batch, of whichever of its checkpoints they can be read; None when of none."""
+        for row in self.candidates.get(batch, ()):
+            try:
+                state = self._state_of(row, batch)
+                if state is not None:
+                    return document_of(state)
+            except (CorruptionError, StorageError) as damage:
+                raise_unless_damage(damage)
+        return None
 
     def _find(self, batch: int) -> CheckpointState | None:
-        for row in self.candidates.get(batch, ()):
-            state = self.catalog.pipeline(self.pipeline).state(row["checkpoint_id"])
-            told = {} if row["external_id"] is not None else document_of(state) or {}
-            if query_and_batch(row, told) == (self.query_id, batch):
-                return state
-        return None
+        found = (self._state_of(row, batch) for row in self.candidates.get(batch, ()))
+        return next((state for state in found if state is not None), None)
+
+    def _state_of(self, row: Row, batch: int) -> CheckpointState | None:
+        """What a checkpoint keeps, if it is of that batch of the query."""
+        state = self.catalog.pipeline(self.pipeline).state(row["checkpoint_id"])
+        told = {} if row["external_id"] is not None else batch_said(state.row) or document_of(state) or {}
+        return state if query_and_batch(row, told) == (self.query_id, batch) else None

@@ -33,9 +33,10 @@ from laminar_delta.streaming.batch import Batch, BatchResult, BatchStep, Deliver
 from laminar_delta.streaming.checks import schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
 from laminar_delta.streaming.elsewhere import CatalogElsewhere
-from laminar_delta.streaming.lines import DOCUMENT, Head, document
+from laminar_delta.streaming.lines import BATCH, DOCUMENT, Head, document, in_short
 from laminar_delta.streaming.query import RunningQuery
-from laminar_delta.streaming.runs import AfterReset, Run, Starting, let_go_on_error
+from laminar_delta.streaming.resuming import AfterReset, Starting
+from laminar_delta.streaming.runs import Run, let_go_on_error
 from laminar_delta.streaming.sinks import FrameSink, addressed, check_sinks, in_order, outcome_of
 
 if TYPE_CHECKING:
@@ -257,6 +258,7 @@ class ForeachBatch:
             source_names=[f"source-{index}" for index in range(len(planned.entry.offsets))],
         )
         checkpoint.state(DOCUMENT, document(run.line, batch_id, planned.told, frames, run.restored))
+        checkpoint.state(BATCH, in_short(run.line, batch_id, planned.told, frames))
         for (index, number), entry in planned.compacted.items():
             checkpoint.state(f"{SOURCES}/{index}", entry, partition=number)
         return frozenset(frames)

@@ -15,6 +15,7 @@ from laminar_delta.interop.sparkdir.logs import PlannedBatch, flattened, parse_o
 from laminar_delta.interop.sparkdir.source import DOCUMENT, ENTRIES, LISTING, SOURCES, STORE
 from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position
 from laminar_delta.streaming.documents import Others, document_of, origin_of, query_and_batch
+from laminar_delta.streaming.offsets import kafka_offsets
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -41,7 +42,7 @@ class KeptBatch:
     source_logs: dict[str, bytes] = field(default_factory=dict)
     """By path below the directory."""
     has_later: bool = False
-    """Whether the catalog has later batches of the same query."""
+    """Whether the catalog has later batches of the same query that were delivered."""
     lacks_state: bool = False
     """Whether the query has state that was not captured with it."""
     notes: list[str] = field(default_factory=list)
@@ -103,7 +104,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         as_run=planned.offsets,
         offsets={batch: document["offsets"].encode()},
         commits={},
-        has_later=others.has_any(number for number in others.batches if number > batch),
+        has_later=others.has_delivered(batch),
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )
     if "query_id" in document:
@@ -150,6 +151,7 @@ def _follow_edits(kept: KeptBatch) -> None:
     """Lets Spark's entry say what the checkpoint says, where somebody moved a source with `edit_offsets`.
 
     Raises:
+        CorruptionError: A source was moved to what is no offset.
         InvalidInputError: A source was moved whose offsets are only Spark's to write.
     """
     lines = list(kept.planned.offsets)
@@ -167,11 +169,7 @@ def _follow_edits(kept: KeptBatch) -> None:
                 found=dict(found.offsets),
                 next_step="Begin the source there with `starting_options`, in a new checkpoint directory.",
             )
-        topics: dict[str, dict[str, int]] = {}
-        for key, value in sorted(found.offsets.items()):
-            topic, _, partition = key.rpartition("-")
-            topics.setdefault(topic, {})[partition] = int(value)
-        lines[index] = json.dumps(topics, separators=(",", ":"))
+        lines[index] = json.dumps(kafka_offsets(f"source-{index}", found), sort_keys=True, separators=(",", ":"))
     if tuple(lines) != kept.planned.offsets:
         head = kept.offsets[kept.batch_id].decode().split("\n")[:2]
         kept.offsets[kept.batch_id] = "\n".join([*head, *lines]).encode()

@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.healing import find_row, find_rows
+from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
-from laminar_delta.errors import ConflictError, NotFoundError
-from laminar_delta.interop.sparkdir.source import DOCUMENT
-from laminar_delta.streaming.documents import origin_of, query_and_batch
+from laminar_delta.errors import ConflictError, CorruptionError, NotFoundError, StorageError
+from laminar_delta.interop.sparkdir.source import BATCH, DOCUMENT
+from laminar_delta.streaming.documents import batch_said, origin_of, query_and_batch
+from laminar_delta.streaming.plans import Plan
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
 
-__all__ = ["DOCUMENT", "Head", "Line", "came_from", "document", "line_left", "line_of", "logs_of"]
+__all__ = ["BATCH", "DOCUMENT", "Head", "Line", "came_from", "document", "in_short", "line_left", "line_of", "plan_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,18 +160,34 @@ def document(
     return json.dumps(said, sort_keys=True, ensure_ascii=False).encode()
 
 
+def in_short(line: Line, batch_id: int, told: Mapping[str, str], given: Iterable[str]) -> bytes:
+    """What of that is said in the checkpoint's own row too, whatever becomes of its state."""
+    said = {"query_id": line.query_id, "lineage": line.lineage, "batch_id": batch_id, "given": sorted(given)}
+    return json.dumps({**said, "plan": dict(Plan.of(told).digests().entries)}, sort_keys=True).encode()
+
+
 def line_of(reading: Reading, row: Row) -> tuple[Line, int] | None:
     """The line and batch a checkpoint was made for; None for one that no batch made, and for derived ones."""
-    told = _document(reading, row)
-    if row["derived_how"] or "query_id" not in told:
+    told = {} if row["derived_how"] else batch_said(row) or _document(reading, row)
+    if "query_id" not in told:
         return None
     line = Line(pipeline=row["pipeline"], query_id=told["query_id"], lineage=int(told["lineage"]))
     return line, int(told["batch_id"])
 
 
-def logs_of(reading: Reading, row: Row) -> Mapping[str, str]:
-    """Spark's log entries of the batch a checkpoint was made for, as they were when it was run."""
-    return _logs(_document(reading, row))
+def plan_of(reading: Reading, row: Row) -> Plan:
+    """Spark's plan of the batch a checkpoint was made for, as it was when that was run.
+
+    Of log entries that have rotted there are digests: those of a try must not keep the batch from being run anew.
+    """
+    try:
+        return Plan.of(_logs(_document(reading, row)))
+    except (CorruptionError, StorageError) as damage:
+        raise_unless_damage(damage)
+        digests = batch_said(row).get("plan")
+        if not isinstance(digests, dict):
+            raise
+        return Plan(entries=digests, as_digests=True)
 
 
 def line_left(reading: Reading, row: Row) -> Line | None:

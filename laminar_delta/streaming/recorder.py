@@ -133,8 +133,9 @@ class Recorder:
         until = time.monotonic() + self._every_s
         while True:
             self._awake.wait(max(0.0, until - time.monotonic()))
-            closing = self._closing.is_set()
             self._awake.clear()
+            # After that: who closes says so first and wakes then, so what is forgotten here was said already.
+            closing = self._closing.is_set()
             self._write_all()
             until = time.monotonic() + self._every_s
             if closing:

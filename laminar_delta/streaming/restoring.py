@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from laminar_delta.engine.local.durability import fsync_path, make_directory
+from laminar_delta.engine.local.swapping import swap
 from laminar_delta.errors import ConflictError, ErrorCode, NotFoundError
 from laminar_delta.interop.place import Limits, Place
 from laminar_delta.interop.sparkdir.archive import unpack
@@ -77,7 +78,7 @@ def restore_spark_checkpoint(
             a finished one has, state and commit.
         new_query: Whether the query gets a new id. Delta and others know a batch by the query's id and its number, and skip one
             they have. So going back needs a new id, and going on where it was needs the old one. By default it is new when the
-            catalog has later batches of the query.
+            catalog has later batches of the query that were delivered: one that only some sinks have is still to be completed.
         overwrite: Also where there is a directory with something in it, on a local disk only. It is moved aside, not deleted.
         without_state: Also when the query has state and the checkpoint was captured without it.
         dry_run: Only tell.
@@ -141,11 +142,16 @@ def _make(kept: KeptBatch, made: RestoredCheckpoint, place: Place, *, is_taken: 
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     aside = root.with_name(f"{root.name}.replaced-{attempt}") if is_taken else None
-    if aside is not None:
-        root.rename(aside)
-    elif root.exists():
-        root.rmdir()
-    fresh.rename(root)
+    if aside is not None and swap(fresh, root):
+        fresh.rename(aside)
+    else:
+        if aside is not None:
+            root.rename(
+                aside
+            )  # until the next rename there is no directory: where the system can swap, this is not done
+        elif root.exists():
+            root.rmdir()
+        fresh.rename(root)
     fsync_path(root.parent)
     return replace(made, files=output.written, state_files=states, replaced=None if aside is None else str(aside))
 

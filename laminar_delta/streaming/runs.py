@@ -1,41 +1,27 @@
-"""A run of a query: from its first batch on, which finds out what an earlier run left and where the pipeline stands."""
+"""A run of a query: how far it has come, and what is checked before a batch of it is shown. See `resuming` for its start."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.healing import committed_row, find_rows
-from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
-from laminar_delta.interop.sparkdir.logs import parse_offsets
-from laminar_delta.logs import Event, log_event
-from laminar_delta.streaming.agreement import check_begun_behind, check_offsets
+from laminar_delta.model.status import SinkCommitStatus
+from laminar_delta.streaming.agreement import shown_already
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
-from laminar_delta.streaming.lines import Head, Line, line_left, line_of, logs_of
+from laminar_delta.streaming.lines import Head, Line
+from laminar_delta.streaming.plans import OFFSETS, Plan
 from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from laminar_delta.catalog.choosing import FailedSinks
     from laminar_delta.catalog.coordinator import Coordinator
-    from laminar_delta.catalog.reading import Reading
-    from laminar_delta.catalog.resume import ResumeReport
-    from laminar_delta.catalog.sinks import SinkEpoch
     from laminar_delta.catalog.writer import Writer
     from laminar_delta.model.manifest import CheckpointManifest
+    from laminar_delta.streaming.agreement import PassedOver
     from laminar_delta.streaming.query import PlannedLogs, RunningQuery
-
-_LOG = logging.getLogger(__name__)
-
-AfterReset = Literal["fresh", "continue"]
-"""What becomes of a function's state when its query begins anew: it starts empty, or goes on."""
-FRESH = "fresh"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +32,8 @@ class Run:
     writer: Writer
     coordinator: Coordinator
     line: Line
-    earlier: Mapping[str, str] | None
-    """If an earlier run saved something of the batch that comes next: Spark's log entries of it, as they were then."""
+    earlier: Plan | None
+    """If an earlier run saved something of the batch that comes next: Spark's plan of it, as it was then."""
     head: Head | None
     previous: CheckpointManifest | None
     batch_id: int
@@ -58,6 +44,8 @@ class Run:
     """Whether the function begins without the state of the head: the query reads everything again."""
     left: Line | None = None
     """The line that was written before this one, until the sinks are told that nothing more of it comes."""
+    behind: Sequence[PassedOver] = ()
+    """What was passed over and must not be in a sink under another line; nothing where all is read again on purpose."""
 
     def goes_on(self, query: RunningQuery, batch_id: int) -> bool:
         """Whether a batch is the next one of this run."""
@@ -83,12 +71,30 @@ class Run:
         Until then the query that was before can go on: a start with a wrong directory may come to nothing. A run that dies
         after the save and before this leaves all its sinks Pending, and none of them has anything: the next one passes over
         that checkpoint, and comes here before its own sinks show anything.
+
+        Raises:
+            ConflictError: A driver that was only paused had a sink show a batch of that line after it was asked, and before
+                it was closed.
         """
-        if self.left is not None:
-            for sink in sinks:
-                if isinstance(sink, LineSink):
-                    sink.close_line(self.left)
-            self.left = None
+        if self.left is None:
+            return
+        by_line = [sink for sink in sinks if isinstance(sink, LineSink)]
+        for sink in by_line:
+            sink.close_line(self.left)
+        for one in self.behind:
+            if one.line == self.left:
+                self._ask_once_more(one, by_line)
+        self.left = None
+
+    def _ask_once_more(self, one: PassedOver, sinks: Iterable[LineSink]) -> None:
+        """Now that nothing more of it can be shown, what a sink says of a batch is final."""
+        owed = {name for name, status in one.checkpoint.statuses.items() if not status.is_committed}
+        shown = [sink.name for sink in sinks if sink.name in owed and sink.landed(one.checkpoint.epoch_of(sink.name))]
+        if shown:
+            number = one.checkpoint.row["checkpoint_id"]
+            self.writer.set_sink_statuses(number, dict.fromkeys(shown, SinkCommitStatus.committed()))
+            assert self.head is not None, "something was passed over"
+            raise shown_already(self.writer.pipeline, self.head, self.line, one, shown)
 
     def result(
         self, batch_id: int, checkpoint_id: int, delivery: Delivery, sinks: Mapping[str, Written], clock: float
@@ -128,137 +134,19 @@ class Run:
         Raises:
             ConflictError: Spark planned it anew since.
         """
-        if self.earlier is None or "offsets" not in self.earlier:  # a checkpoint that was brought in may lack it
+        # A checkpoint that was brought in may lack the offsets.
+        if self.earlier is None or OFFSETS not in self.earlier.entries:
             return
-        offsets = parse_offsets(f"offsets/{batch_id}", self.earlier["offsets"].encode()).offsets
-        before = {**self.earlier, "offsets": offsets}
-        now = {**planned.told, "offsets": planned.entry.offsets}
-        changed = sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
-        if changed:
+        changed = self.earlier.changed(Plan.of(planned.told))
+        for name, (before, now) in changed.items():
             raise ConflictError(
                 f"batch {batch_id} of query {self.query.query_id} was planned anew: pipeline "
-                f"{self.writer.pipeline!r} has it with other records ({changed[0]} differs)",
-                expected=before[changed[0]],
-                found=now[changed[0]],
+                f"{self.writer.pipeline!r} has it with other records ({name} differs)",
+                expected=before,
+                found=now,
                 next_step="Bring Spark's directory back to what it was; or rewind the pipeline to a checkpoint before that "
                 "batch, its sinks too, and write the directory with `restore_spark_checkpoint`.",
-                details={"differs": changed},
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Starting:
-    """A run about to start: the pipeline is taken over, nothing is looked into yet."""
-
-    writer: Writer
-    coordinator: Coordinator
-    sinks: Sequence[FrameSink]
-    query: RunningQuery
-    spark: SparkSession
-
-    def run(
-        self, batch_id: int, failed_sinks: FailedSinks, *, start_over: bool, after_reset: AfterReset | None = None
-    ) -> Run:
-        """Settles what was left, and says what the batch belongs to.
-
-        Raises:
-            ConflictError: Query and pipeline do not stand at the same batch, or at other offsets of it; or the query begins
-                anew, and nobody said what becomes of the state there is, or it was begun before it was known what the sinks
-                have.
-        """
-        reading, pipeline = self.writer.reading, self.writer.pipeline
-        earlier = self._earlier_tries()
-        self._tell_sinks(None, earlier)
-        resumed = self.coordinator.resume(failed_sinks=failed_sinks, start_over=start_over)
-        self._tell_repeats(resumed)
-        recovery = resumed.recovery
-        restored = self.query.restored_from()
-        is_fresh, head, left, line = False, None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
-        if recovery.chosen_id is not None:
-            row = committed_row(reading, pipeline, recovery.chosen_id)
-            head, left = Head.of(reading, row), line_left(reading, row)
-            line = head.following(pipeline, self.query.query_id, batch_id, restored)
-            is_fresh = self._is_fresh(head, batch_id, after_reset)
-            if not head.begins_anew(self.query.query_id, batch_id):
-                assert recovery.manifest is not None
-                check_offsets(pipeline, recovery.manifest, head, self.query, batch_id)
-            elif after_reset != FRESH:
-                check_begun_behind(self.writer, head, self.query.query_id)
-        elif batch_id > 0:
-            log_event(
-                _LOG,
-                logging.WARNING,
-                Event.BATCHES_BEGIN_LATE,
-                "pipeline %s begins at batch %d of query %s",
-                pipeline,
-                batch_id,
-                self.query.query_id,
-                pipeline=pipeline,
-                batch_id=batch_id,
-            )
-        self._tell_sinks(line, earlier)
-        return Run(
-            query=self.query,
-            writer=self.writer,
-            coordinator=self.coordinator,
-            line=line,
-            earlier=_earlier(reading, line, batch_id, head),
-            head=head,
-            previous=None if is_fresh else recovery.manifest,
-            batch_id=batch_id,
-            restored=restored,
-            is_fresh=is_fresh,
-            left=None if left == line else left,
-        )
-
-    def _is_fresh(self, head: Head, batch_id: int, after_reset: AfterReset | None) -> bool:
-        """Whether the function begins without the state there is. Guessed wrong, totals double or begin at nothing."""
-        if not head.operators or not head.begins_anew(self.query.query_id, batch_id):
-            return False
-        if after_reset is None:
-            raise ConflictError(
-                f"query {self.query.query_id} begins anew at batch 0, and pipeline {self.writer.pipeline!r} has state at "
-                f"checkpoint {head.checkpoint_id}",
-                expected="after_reset",
-                found=None,
-                next_step='Say what becomes of it: `after_reset="fresh"` lets it start empty, for a query that reads '
-                'everything again; `after_reset="continue"` goes on with it, for one begun with `starting_options`.',
-                details={"operators": head.operators, "checkpoint_id": head.checkpoint_id},
-            )
-        return after_reset == FRESH
-
-    def _earlier_tries(self) -> dict[SinkEpoch, tuple[Line, int]]:
-        """What batches the epochs are that sinks may be asked about."""
-        reading = self.writer.reading
-        found: dict[SinkEpoch, tuple[Line, int]] = {}
-        for left in open_checkpoints(reading, self.writer.pipeline):
-            made_for = line_of(reading, left.row)
-            if made_for is not None:
-                found |= {left.epoch_of(sink.name): made_for for sink in self.sinks}
-        return found
-
-    def _tell_sinks(self, line: Line | None, earlier: Mapping[SinkEpoch, tuple[Line, int]]) -> None:
-        for sink in self.sinks:
-            if isinstance(sink, LineSink):
-                sink.follow(self.spark, self.writer.pipeline, line, earlier)
-
-    def _tell_repeats(self, resumed: ResumeReport) -> None:
-        """Says which sinks will have a batch twice: those that can neither recognise it nor take back what they show."""
-        recognise = {sink.name for sink in self.sinks if isinstance(sink, LineSink)}
-        for sink, epochs in resumed.repeated.items():
-            if sink in recognise:
-                continue
-            log_event(
-                _LOG,
-                logging.WARNING,
-                Event.BATCHES_REPEATED,
-                "pipeline %s: sink %s has epochs %s of checkpoints that are passed over, and gets their records again",
-                self.writer.pipeline,
-                sink,
-                list(epochs),
-                pipeline=self.writer.pipeline,
-                sink=sink,
-                epochs=list(epochs),
+                details={"differs": list(changed)},
             )
 
 
@@ -271,14 +159,3 @@ def let_go_on_error(writer: Writer) -> Iterator[None]:
         with suppress(Exception):  # what ended the run is what is to be told
             writer.close()
         raise
-
-
-def _earlier(reading: Reading, line: Line, batch_id: int, head: Head | None) -> Mapping[str, str] | None:
-    """Spark's log entries of the batch if a checkpoint of it is the head, or was saved and then passed over."""
-    if head is not None and head.is_batch(line.query_id, batch_id):
-        return head.logs
-    after = 0 if head is None else head.checkpoint_id
-    for row in find_rows(reading, line.pipeline).rows:
-        if row["checkpoint_id"] > after and line_of(reading, row) == (line, batch_id):
-            return logs_of(reading, row)
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from laminar_delta.catalog.sinks import ExactlyOnceSink, SinkEpoch
+from laminar_delta.catalog.sinks import ExactlyOnceSink, RedrivableSink, SinkEpoch
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.streaming.batch import Written
 
@@ -56,12 +56,15 @@ class LineSink(FrameSink, Protocol):
 
 
 def check_sinks(sinks: Iterable[object]) -> None:
-    """Refuses what is no sink of batches, and two of one name: before a driver that is running is fenced off for it.
+    """Refuses what is no sink of batches, two of one name, and two that can neither recognise a batch nor show it later.
+
+    Before a driver that is running is fenced off for it.
 
     Raises:
         InvalidInputError: One of them is not as it has to be.
     """
     seen: set[str] = set()
+    plain: list[str] = []
     for sink in sinks:
         if not isinstance(sink, FrameSink):
             raise InvalidInputError(
@@ -78,13 +81,24 @@ def check_sinks(sinks: Iterable[object]) -> None:
                 next_step="Name them: a `DeltaSink` without `name` is called like its table.",
             )
         seen.add(sink.name)
+        if not isinstance(sink, LineSink | RedrivableSink):
+            plain.append(sink.name)
+    if len(plain) > 1:
+        raise InvalidInputError(
+            f"sinks {plain[0]!r} and {plain[1]!r} can neither be asked after a crash nor recognise a batch: after a "
+            "crash between them the first would be given it twice",
+            expected="one such sink at most",
+            found=plain,
+            next_step="Give all but one of them `prepared`, with output that outlives the process (`RedrivableSink`), or let "
+            "one sink write to both places.",
+        )
 
 
 def addressed(output: Any, sinks: Sequence[FrameSink], pipeline: str) -> dict[str, DataFrame]:
     """What a function gave, by the names of the sinks it is for.
 
     Args:
-        output: A frame for the one sink, or frames by name, or nothing.
+        output: A frame for the one sink, or frames by name, or nothing; None under a name is nothing too.
         sinks: All there are.
         pipeline: Whose, for messages.
 
@@ -110,7 +124,7 @@ def addressed(output: Any, sinks: Sequence[FrameSink], pipeline: str) -> dict[st
             found=unknown,
             next_step="Give `foreach_batch` that sink.",
         )
-    return dict(output)
+    return {name: frame for name, frame in output.items() if frame is not None}
 
 
 def in_order(sinks: Iterable[FrameSink]) -> tuple[FrameSink, ...]:

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.choosing import FailedSinks
 from laminar_delta.catalog.deliveries import Deliveries
-from laminar_delta.catalog.healing import committed_row
+from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.catalog.standing import standing
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
-from laminar_delta.interop.sparkdir.logs import flattened
-from laminar_delta.model import KafkaPartitionOffset, KafkaPosition, SourcePosition
-from laminar_delta.model.numbertext import parse_integer
-from laminar_delta.model.rules import I64_RANGE
 from laminar_delta.model.status import SinkCommitKind
 from laminar_delta.streaming.kafka_checks import broker_range
 from laminar_delta.streaming.kept import find_batch
+from laminar_delta.streaming.offsets import DELTA, EXACTLY, FILES, KAFKA, delta_version, kafka_offsets, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,20 +26,13 @@ if TYPE_CHECKING:
     from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint
     from laminar_delta.streaming.kafka_checks import KafkaSettings
 
-KAFKA, DELTA, FILES = "kafka", "spark-delta", "spark-file"
-"""What sources are called in the metadata of their offsets."""
-
-END_INDEX = 2**63 - 1 - 100
-"""Delta's index behind the last file of a version."""
-
 EARLIEST = -2
 """Where Kafka's beginning is, in Spark's words."""
 
 _ASK_THEM = (
-    "Run the query that was before once more, or let a writer resume with the sinks (`Coordinator.resume`): they are asked "
-    "then, and what they have is recorded. Then ask again."
+    "Run the query that was before once more in its own directory: it asks the sinks, and records what they have or completes "
+    "it. Then ask again."
 )
-_EXACTLY = "`restore_spark_checkpoint` makes a checkpoint directory that goes on exactly there."
 
 
 def starting_options(
@@ -80,8 +70,9 @@ def starting_options(
 
     Raises:
         ConflictError: The checkpoint was passed over by a recovery, or a sink does not have it: what comes after it is not all
-            that is missing. Without an id, also while a later one waits for its sinks, which may have it. Or a Delta source
-            stood where no option can begin: in the middle of a version, or of its first snapshot.
+            that is missing. Without an id, also while a later one waits for its sinks, which may have it, or was passed over
+            and some sinks have it. Or a Delta source stood where no option can begin: in the middle of a version, or of its
+            first snapshot.
         InvalidInputError: Code `unsupported`: a file source, for which Spark has no such option.
         NotFoundError: There is no such checkpoint or source.
     """
@@ -103,7 +94,7 @@ def starting_options(
         code=ErrorCode.UNSUPPORTED,
         expected=[KAFKA, DELTA],
         found=kind,
-        next_step=_EXACTLY + (" `files_read` tells which files were read, to leave them out." if is_files else ""),
+        next_step=EXACTLY + (" `files_read` tells which files were read, to leave them out." if is_files else ""),
     )
 
 
@@ -180,10 +171,11 @@ def find_manifest(
 
 
 def _check_settled(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
-    """Refuses to go on from a checkpoint while nobody has asked the sinks whether they have a later one.
+    """Refuses to go on from a checkpoint while some sinks have a later one, or nobody has asked them whether they do.
 
-    A dry run cannot ask them. Begun behind this one, a query would give them again what they turn out to have.
+    A dry run cannot ask them. Begun behind this one, a query would give them again what they have or turn out to have.
     """
+    _check_completed(catalog, pipeline, checkpoint_id)
     waiting = [
         left for left in open_checkpoints(catalog.reading, pipeline) if left.row["checkpoint_id"] > checkpoint_id
     ]
@@ -201,6 +193,26 @@ def _check_settled(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
     )
 
 
+def _check_completed(catalog: Catalog, pipeline: str, checkpoint_id: int) -> None:
+    deliveries = Deliveries(catalog.reading, pipeline)
+    abandoned = standing(catalog.reading, pipeline).abandoned
+    for row in sorted(find_rows(catalog.reading, pipeline).rows, key=lambda row: -int(row["checkpoint_id"])):
+        number = row["checkpoint_id"]
+        if number <= checkpoint_id or number not in abandoned:
+            continue
+        shown = sorted(name for name, status in deliveries.statuses(row).items() if status.is_committed)
+        if shown:
+            raise ConflictError(
+                f"recovery of pipeline {pipeline!r} would go on from checkpoint {checkpoint_id}, and sink {shown[0]!r} has "
+                f"checkpoint {number}, which was passed over",
+                expected="no later checkpoint that a sink has",
+                found=[number],
+                next_step=f"{_ASK_THEM} Where the sinks were taken back to what they were, name checkpoint "
+                f"{checkpoint_id}.",
+                details={"checkpoint_id": checkpoint_id, "sinks": shown},
+            )
+
+
 def passed_over(
     catalog: Catalog, pipeline: str, checkpoint_id: int, failed_sinks: FailedSinks = FailedSinks.SKIP
 ) -> str | None:
@@ -213,69 +225,6 @@ def passed_over(
     statuses = Deliveries(catalog.reading, pipeline).statuses(row)
     owed = [f"sink {name!r} is {status}" for name, status in sorted(statuses.items()) if status.kind in refused]
     return ", ".join(owed) or None
-
-
-def kind_of(found: ConnectorCheckpoint) -> str:
-    """What kind of source offsets are of, by what is said of them or by what they look like."""
-    said = found.metadata.get("connector_type")
-    if said is not None:
-        return said
-    if found.metadata.get("topic") is not None:
-        return KAFKA
-    if "reservoirVersion" in found.offsets:
-        return DELTA
-    return flattened(json.dumps(dict(found.offsets)))[0]
-
-
-def kafka_offsets(source: str, found: ConnectorCheckpoint) -> dict[str, dict[str, int]]:
-    """Per topic and partition the next offset to read, from the offsets themselves: they may have been edited.
-
-    Raises:
-        CorruptionError: One of them is no number.
-    """
-    topic = found.metadata.get("topic")
-    partitions: list[KafkaPartitionOffset] = []
-    if topic is not None and all(key.isdigit() for key in found.offsets):
-        named = {f"{topic}-{key}": value for key, value in found.offsets.items()}
-    else:
-        named = dict(found.offsets)
-    position = SourcePosition.from_connector_checkpoint(type(found)(offsets=named, epoch=found.epoch), KAFKA)
-    if isinstance(position, KafkaPosition):
-        partitions.extend(position.partitions)
-    if not partitions or len(partitions) != len(found.offsets):
-        raise CorruptionError(
-            f"the offsets of source {source!r} are not Kafka's",
-            expected="<topic>-<partition> and a number each",
-            found=dict(found.offsets),
-            next_step="Keep the topic in the offsets' keys, or as `topic` in the source's metadata.",
-        )
-    topics: dict[str, dict[str, int]] = {}
-    for entry in partitions:
-        topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
-    return topics
-
-
-def delta_version(source: str, found: ConnectorCheckpoint, *, repeat: bool = False) -> int:
-    """The version a Delta source goes on with. Raises `ConflictError` where that is not the beginning of one."""
-    version, index = offset_number(source, found, "reservoirVersion"), offset_number(source, found, "index")
-    is_snapshot = found.offsets.get("isStartingVersion") == "true"
-    if is_snapshot:
-        raise ConflictError(
-            f"source {source!r} was in the middle of its first snapshot, version {version}: no option begins there",
-            expected="between two versions",
-            found=dict(found.offsets),
-            next_step=_EXACTLY,
-        )
-    if index >= END_INDEX:
-        return version + 1
-    if index >= 0 and not repeat:
-        raise ConflictError(
-            f"source {source!r} had read {index + 1} files of version {version}: options begin with whole versions",
-            expected="between two versions",
-            found=dict(found.offsets),
-            next_step=f"{_EXACTLY} `repeat=True` begins with version {version} and reads those files again.",
-        )
-    return version
 
 
 def _check_table(source: str, version: int, spark: SparkSession | None, table: str | None) -> None:
@@ -291,13 +240,3 @@ def _check_table(source: str, version: int, spark: SparkSession | None, table: s
     from laminar_delta.streaming.delta_checks import check_begins  # loads pyspark
 
     check_begins(spark, table, source, version)
-
-
-def offset_number(source: str, found: ConnectorCheckpoint, name: str) -> int:
-    """A number among a source's offsets. Raises `CorruptionError` when it is none."""
-    number = parse_integer(found.offsets.get(name, ""), I64_RANGE)
-    if number is None:
-        raise CorruptionError(
-            f"{name} of source {source!r} is no number", expected="a number", found=found.offsets.get(name)
-        )
-    return number

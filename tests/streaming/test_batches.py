@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 import laminar_delta as ld
@@ -62,6 +63,15 @@ def to_all(frame: Any, batch: Batch) -> Any:
 def total(frame: Any, batch: Batch) -> None:
     before = 0 if batch.state is None else int(batch.state.read("total"))
     batch.checkpoint.state("total", str(before + sum(frame.numbers)).encode())
+
+
+def test_nothing_for_a_sink_may_be_said_by_its_name(catalog: ld.Catalog, query: Planned) -> None:
+    """So that a function can name all its sinks, and leave some out of a batch."""
+    table, files = TableSink("out"), KeptSink("files")
+    given = query.run(catalog, 0, Frame(1), lambda frame, batch: {"out": frame, "files": None}, [table, files])
+    assert given.sinks == {"out": WRITTEN, "files": NOTHING}
+    again = query.run(catalog, 0, Frame(1), to_out, [table, files])
+    assert again.sinks == {"out": FOUND, "files": NOTHING}
 
 
 def test_a_sink_that_is_given_nothing_is_not_told_to_have_it(catalog: ld.Catalog, query: Planned) -> None:
@@ -453,6 +463,20 @@ def test_a_batch_that_fails_lets_go_of_the_pipeline(catalog: ld.Catalog, query: 
     assert is_free(catalog)
 
 
+class PlainSink:
+    """A sink that recognises nothing, and whose output does not outlive its process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    write = pre_commit = commit = abort = landed = lambda self, given: None
+
+
+def test_one_sink_that_cannot_be_asked_is_taken(catalog: ld.Catalog, query: Planned) -> None:
+    with query.deliver(catalog, to_out, [PlainSink("a"), KeptSink("b"), TableSink("c")]):
+        pass
+
+
 def test_sinks_are_looked_at_before_the_pipeline_is_taken_over(catalog: ld.Catalog, query: Planned) -> None:
     class NoWrite:
         name = "out"
@@ -463,6 +487,7 @@ def test_sinks_are_looked_at_before_the_pipeline_is_taken_over(catalog: ld.Catal
             ([DeltaSink("/lake/a/orders"), DeltaSink("/lake/b/orders")], "two sinks are called 'orders'"),
             ([TableSink("out"), KeptSink("out")], "two sinks are called 'out'"),
             ([NoWrite()], "NoWrite is no sink of batches"),
+            ([PlainSink("a"), DeltaSink("/lake/orders"), PlainSink("b")], "'a' and 'b' can neither be asked"),
             (["out"], "str is no sink of batches"),
         ):
             with pytest.raises(InvalidInputError, match=told):
@@ -490,3 +515,16 @@ def test_a_line_that_cannot_be_closed_is_a_typed_error() -> None:
     sink.follow(session, "orders", None, {})  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="/lake/out cannot be read: the store is down"):
         sink.close_line(Line(pipeline="orders", query_id="q"))
+
+
+def test_a_table_that_forgets_its_batches_is_warned_of(
+    catalog: ld.Catalog, query: Planned, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, told = str(tmp_path / "out"), "a batch of pipeline orders that comes again later than that is written twice"
+    query.run(catalog, 0, DeltaFrame(0), to_out, [DeltaSink(out)])
+    assert told not in caplog.text
+    expiry = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    DeltaTable(out).alter.set_table_properties(expiry, raise_if_not_exists=False)
+    query.run(catalog, 1, DeltaFrame(1), to_out, [DeltaSink(out)])
+    assert caplog.text.count(told) == 1
+    assert "setTransactionRetentionDuration = interval 7 days" in caplog.text

@@ -228,3 +228,36 @@ def test_options_that_make_no_sense_are_refused(catalog: ld.Catalog) -> None:
     for option in ("capacity", "batch_rows", "every_s"):
         with pytest.raises(InvalidInputError, match=option):
             recorder(catalog, **{option: 0})
+
+
+class Awake(threading.Event):
+    """Has the recorder closed at the moment when it is about to forget that it was woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closer: threading.Thread | None = None
+        self.told_to_end = threading.Event()
+        self.recording: Recorder | None = None
+        self.answers: list[bool] = []
+
+    def set(self) -> None:
+        super().set()
+        if self.closer is not None:
+            self.told_to_end.set()
+
+    def clear(self) -> None:
+        if self.closer is None and self.recording is not None:
+            closing = self.recording
+            self.closer = threading.Thread(target=lambda: self.answers.append(closing.close(20)))
+            self.closer.start()
+            assert self.told_to_end.wait(60)
+        super().clear()
+
+
+def test_closed_while_it_is_being_woken_it_ends_at_once(catalog: ld.Catalog) -> None:
+    recording, awake = recorder(catalog), Awake()
+    recording._awake, awake.recording = awake, recording
+    recording.tell(told(1), soon=True)
+    wait_for(lambda: bool(awake.answers))
+    assert awake.answers == [True]
+    assert batches(catalog) == [1]

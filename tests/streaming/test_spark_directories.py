@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,6 +12,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
+from laminar_delta.engine.local.swapping import swap
 from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG
@@ -149,6 +151,44 @@ def test_nothing_is_written_over_unless_told(query: Path, catalog: ld.Catalog, t
     assert restore_spark_checkpoint(catalog, "q", 2, tmp_path / "empty", new_query=False).is_new_query is False
 
 
+class KilledError(BaseException):
+    """Ends a restore where it is."""
+
+
+@pytest.mark.parametrize("killed_at", [1, 2])
+def test_a_restore_that_is_killed_never_leaves_the_query_without_a_directory(
+    query: Path, catalog: ld.Catalog, killed_at: int
+) -> None:
+    """Spark would begin at batch 0 under an id of its own."""
+    really, renamed = Path.rename, list[Path]()
+
+    def rename(path: Path, target: Path) -> Path:
+        if target.parent == query.parent:
+            renamed.append(path)
+            if len(renamed) == killed_at:
+                raise KilledError
+        return really(path, target)
+
+    capture_spark_checkpoint(catalog, "q", query)
+    with patch.object(Path, "rename", rename), suppress(KilledError):
+        restore_spark_checkpoint(catalog, "q", 2, query, overwrite=True)
+    assert renamed
+    assert sorted(path.name for path in (query / "offsets").iterdir()) == ["0", "1"]
+
+
+def test_where_directories_cannot_change_places_one_is_moved_aside(
+    query: Path, catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    capture_spark_checkpoint(catalog, "q", query)
+    before = files(query)
+    with patch("ctypes.CDLL", side_effect=OSError("there is none")):
+        made = restore_spark_checkpoint(catalog, "q", 2, query, overwrite=True)
+    assert files(Path(made.replaced or "")) == before
+    assert json.loads((query / "metadata").read_text())["id"] == made.query_id
+    with pytest.raises(FileNotFoundError):
+        swap(tmp_path / "one", tmp_path / "other")
+
+
 def test_a_directory_that_was_made_brings_in_only_what_it_added(
     query: Path, catalog: ld.Catalog, tmp_path: Path
 ) -> None:
@@ -275,7 +315,9 @@ def test_a_line_that_began_in_a_restored_directory_is_restored_again(catalog: ld
     with pytest.raises(StorageError, match="was not delivered"):
         run(first, 3)
     sink.failing = None
-    made = restore_spark_checkpoint(catalog, "orders", head, tmp_path / "again")
+    # A try that was not delivered is no reason for an id of its own.
+    assert not restore_spark_checkpoint(catalog, "orders", head, tmp_path / "same", dry_run=True).is_new_query
+    made = restore_spark_checkpoint(catalog, "orders", head, tmp_path / "again", new_query=True)
     assert (made.batch_id, made.is_new_query) == (2, True)
     again = Planned(tmp_path / "again", made.query_id)
     later = [run(again, batch) for batch in (3, 4)]

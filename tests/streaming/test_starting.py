@@ -27,7 +27,7 @@ from laminar_delta.streaming import (
 )
 from laminar_delta.streaming.checks import ResumeCode
 from laminar_delta.streaming.lines import DOCUMENT, Line, document
-from laminar_delta.streaming.starting import END_INDEX
+from laminar_delta.streaming.offsets import END_INDEX
 from tests.support.stream_plans import Asked
 
 SPARK = Path(__file__).parents[1] / "data" / "spark"
@@ -65,6 +65,19 @@ def test_offsets_that_were_moved_are_the_ones_that_count(catalog: ld.Catalog, tm
     restore_spark_checkpoint(catalog, "q", moved.checkpoint_id, tmp_path / "out")
     assert (tmp_path / "out/offsets/3").read_text().split("\n")[2] == '{"orders":{"0":100,"1":3}}'
     assert (tmp_path / "out/offsets/2").read_text().split("\n")[2] == '{"orders":{"0":7,"1":3}}'
+
+
+@pytest.mark.parametrize("moved", ["abc", "1_000", " 7", "\u0663", None])
+def test_what_is_no_offset_is_not_written_for_spark(catalog: ld.Catalog, tmp_path: Path, moved: str | None) -> None:
+    """Whatever Python takes for a number; and a source that has no partition left."""
+    captured(catalog, tmp_path, '{"orders":{"0":7}}')
+    with catalog.writer("q") as writer:
+        edited = writer.edit_offsets({"source-0": {"orders-0": moved}}, reason="by hand")
+    with pytest.raises(CorruptionError, match="'source-0' are not Kafka's"):
+        restore_spark_checkpoint(catalog, "q", edited.checkpoint_id, tmp_path / "out")
+    with pytest.raises(CorruptionError, match="'source-0' are not Kafka's"):
+        starting_options(catalog, "q", "source-0")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_query_with_state_of_spark_s_own_is_moved_too(catalog: ld.Catalog, tmp_path: Path) -> None:

@@ -167,12 +167,15 @@ class Asked:
         table = _table(path)
         if limit is not None:
             return Asked([_Commit(found) for found in table.history(int(limit))])
+        if what == "DETAIL":
+            said = table.metadata()
+            return Asked([{"id": said.id, "properties": dict(said.configuration)}])
         versions = [commit["version"] for commit in table.history()]
-        row = (table.metadata().id,) if what == "DETAIL" else (min(versions), max(versions))
-        return Asked([row])
+        return Asked([(min(versions), max(versions))])
 
     def select(self, *columns: str) -> Asked:
-        return self
+        rows = [tuple(row[name] for name in columns) if isinstance(row, dict) else row for row in self._rows]
+        return Asked(rows)
 
     selectExpr = select  # noqa: N815  # Spark's name
 

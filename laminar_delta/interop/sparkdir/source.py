@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 DOCUMENT = "__spark__"
 """The operator name under which the batch's log entries are kept as they were; reserved."""
 
+BATCH = f"{DOCUMENT}/batch"
+"""The same for which batch it is, of what query, and digests of the log entries: short, so that it is in the manifest row, and
+can be read when the entries cannot."""
+
 LISTING = f"{DOCUMENT}/state"
 """The same for the list of its state files; Spark removes old ones, so it is only what there was when it was read."""
 

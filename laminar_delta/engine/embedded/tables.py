@@ -21,6 +21,7 @@ from laminar_delta.engine.arrow import canonical, check_same_table
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.deltars import rot, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
+from laminar_delta.engine.deltars.process import check_not_forked
 from laminar_delta.engine.embedded.around import Around
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
@@ -180,6 +181,8 @@ class EmbeddedTables(Engine):
 
     def _turn(self) -> AbstractContextManager[None]:
         """This writer's turn: the catalog's lock on a local disk; on an object store conditional puts decide instead."""
+        # Before the lock: the process this one was forked from may hold it.
+        check_not_forked()
         return self._lock.held() if self._lock is not None else nullcontext()
 
     @contextmanager

@@ -15,7 +15,7 @@ _used_in: int | None = None
 
 def check_not_forked() -> None:
     """Raises `SessionStateError` in a process forked from one that had used delta-rs. To be called before each use of it."""
-    global _used_in  # noqa: PLW0603  # as long as the process, like the threads it is about
+    global _used_in  # as long as the process, like the threads it is about
     here = os.getpid()
     if _used_in is None:
         _used_in = here

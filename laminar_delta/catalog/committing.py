@@ -103,7 +103,7 @@ class Committer:
         return False
 
     def take_id(self, wanted: int | None) -> int:
-        """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id."""
+        """The next id, or the one wanted; not given out again, so that only who names a failed attempt's id saves under it."""
         with self._turn:
             return self._numbers.take(wanted)
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.losses import taken_rows
+from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.statuses import combined_statuses, intact_changes
 from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES
 from laminar_delta.engine.predicate import col
+from laminar_delta.errors import StorageError
 from laminar_delta.model.report import HealedRows
 
 if TYPE_CHECKING:
@@ -94,7 +96,13 @@ class Deliveries:
     def _taken_out(self) -> Mapping[object, list[tuple[int, Row]]]:
         if self._taken is None:
             self._taken = {}
-            entries = self.reading.history(SINK_STATUSES).entries
+            try:
+                entries = self.reading.history(SINK_STATUSES).entries
+            except StorageError as error:
+                # The rows could be read, of the version before: see `Reading.as_far_as_whole`.
+                raise_unless_damage(error)
+                self.unread.append(f"status changes that were taken out cannot be looked for: {error.message}")
+                return self._taken
             found = taken_rows(self.reading, SINK_STATUSES, entries, lambda before: intact_changes(before, self._own))
             self.unread.extend(found.unread)
             for version, change in found.rows:

@@ -1,4 +1,8 @@
-"""The ids of a pipeline's checkpoints: given out once, never again, whatever became of what they were given to."""
+"""The ids of a pipeline's checkpoints: given out once, never again, whatever became of what they were given to.
+
+Who names ids of its own answers for them: LaminarDB's coordinator tries again under the id that failed, an import fills gaps.
+Under such an id anything can be saved as long as nothing is committed there, also below the newest.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ class CheckpointNumbers:
         self._given: set[int] = set()
 
     def take(self, wanted: int | None) -> int:
-        """The next id, or the one wanted; taken for good, so that no other content ever goes under a failed attempt's id.
+        """The next id, or the one wanted; not given out again, so that only who names a failed attempt's id saves under it.
 
         Raises:
             InvalidInputError: It is beyond what an id can be. Nothing is taken: ids after it would be beyond it too.

@@ -146,6 +146,29 @@ class Reading:
         last = self.versions.get(spec.name)
         return replace(found, entries=[entry for entry in found.entries if last is None or entry.version <= last])
 
+    def as_far_as_whole(self, spec: TableSpec) -> tuple[Reading, str | None]:
+        """The same, with a table read as it was before a log entry that is damaged; and what is damaged, in words.
+
+        For tables whose rows only add to what is known, where somebody says then what is known no longer: never for those that
+        hold fences or decisions. As it is where nothing is damaged, or no earlier version can be read either.
+        """
+        reading, damage = self, ""
+        while True:
+            try:
+                # Nobody's rows: what is tried is the log, and no data file is opened.
+                reading.rows(spec, where=col("pipeline").eq(""), columns=["pipeline"])
+            except (StorageError, CorruptionError) as error:
+                raise_unless_damage(error)
+                damaged, tried = error.details.get("version"), reading.versions.get(spec.name)
+                if error.code is not ErrorCode.LOG_DAMAGED or not isinstance(damaged, int) or damaged == 0:
+                    return self, None
+                if tried is not None and damaged > tried:
+                    return self, None
+                damage = damage or error.message
+                reading = reading.with_version(spec.name, damaged - 1)
+            else:
+                return reading, damage or None
+
     @contextmanager
     def _of_the_format(self, spec: TableSpec) -> Iterator[None]:
         """What is asked of a table here is what its format has, so a table that cannot give it has changed."""

@@ -21,7 +21,7 @@ from laminar_delta.catalog.healing import as_saved, find_rows
 from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.recording import store
 from laminar_delta.catalog.standing import ABANDONED, RESUMED, Standing, standing
-from laminar_delta.catalog.tables import MANIFESTS
+from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES
 from laminar_delta.catalog.validation import HISTORY_GONE, examine
 from laminar_delta.errors import ConflictError, CorruptionError
 from laminar_delta.model.findings import Finding
@@ -55,8 +55,12 @@ class Walk:
     notes: list[str] = field(default_factory=list)
     deliveries: Deliveries = field(init=False)
 
+    examined: Reading = field(init=False)
+    """How checkpoints are examined: as they are now, their sinks as far as the log of `sink_statuses` is whole."""
+
     def __post_init__(self) -> None:
         self.failed_sinks = failed_sinks_of(self.failed_sinks)
+        self.examined = self.reading
         self.deliveries = Deliveries(self.reading, self.pipeline)
 
     def run(self, *, generation: int | None = None, dry_run: bool = False) -> RecoveryReport:
@@ -68,6 +72,8 @@ class Walk:
                 f"{len(decided.missing)} decisions were taken out of retention; they stand, as an earlier version has them"
             )
         rows = self._find_rows(decided.retired)
+        if any(row.get("sinks") for row in rows):
+            self._look_at_statuses()
         chosen: CheckpointManifest | None = None
         for row in rows:
             if row.get("lost"):
@@ -118,6 +124,16 @@ class Walk:
         visible = [row for row in rows if row["checkpoint_id"] not in retired]
         return sorted(visible, key=lambda row: row["checkpoint_id"], reverse=True)
 
+    def _look_at_statuses(self) -> None:
+        """Leaves out what an entry of their log told that is damaged by now: a sink is then as it was before, or Pending."""
+        self.examined, damage = self.reading.as_far_as_whole(SINK_STATUSES)
+        if damage is not None:
+            known = self.examined.versions[SINK_STATUSES.name]
+            self.notes.append(
+                f"status changes of sinks are known up to version {known} of {SINK_STATUSES.name}: {damage}"
+            )
+            self.deliveries = Deliveries(self.examined, self.pipeline)
+
     def _note_hash(self, chosen: CheckpointManifest | None) -> None:
         saved = None if chosen is None else chosen.pipeline_hash
         if saved is not None and self.expected_hash is not None and saved != self.expected_hash:
@@ -125,10 +141,10 @@ class Walk:
 
     def _use(self, row: Row) -> CheckpointManifest | None:
         """The manifest, when the checkpoint can be used; otherwise it is noted as skipped."""
-        reading = self.reading
+        reading = self.examined
         findings = examine(reading, row)
         if any(finding.is_fatal for finding in findings):
-            pinned = as_saved(self.reading, row)
+            pinned = as_saved(reading, row)
             healed = examine(pinned, row)
             if any(finding.is_fatal for finding in healed):
                 # Also what keeps it from being healed: beyond the healing window its history is gone.

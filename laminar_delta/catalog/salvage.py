@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.reading import raise_unless_damage
-from laminar_delta.engine.predicate import col
+from laminar_delta.engine.predicate import MAX_BIGINT, col
 from laminar_delta.errors import CorruptionError, StorageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class _Range:
 
     @property
     def is_empty(self) -> bool:
-        return self.low is not None and self.high is not None and self.low > self.high
+        # No number is above the largest: no engine could even be asked.
+        return self.low is not None and self.low > (MAX_BIGINT if self.high is None else self.high)
 
     @property
     def is_one(self) -> bool:

@@ -110,7 +110,8 @@ class SavingWriter:
 
         Args:
             epoch: Its epoch; like its id by default.
-            checkpoint_id: Its id; the next one by default.
+            checkpoint_id: Its id; the next one by default. Which one is named is up to the caller: also that of an attempt that
+                failed, or one below the newest, which then stays the newest. What is committed is never replaced.
             tell: Is told how far its state is, of frames when they are written; what it raises cancels it.
 
         Raises:

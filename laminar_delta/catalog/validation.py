@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
 from laminar_delta.catalog.digest import row_digest
-from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, damaged_sidecar, examine_checksum, examine_operators
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.tables import BY_NAME, PAYLOADS
@@ -43,7 +43,7 @@ def _examine_children(reading: Reading, row: Row, child: Row) -> Iterator[Findin
         problem = children_problem(child, child_rows(reading, row, child["table"], columns=columns))
     except LaminarDeltaError as error:
         raise_unless_damage(error)
-        if _is_gone(reading, error):
+        if _is_gone(reading, error, child["table"]):
             yield _fatal(HISTORY_GONE, f"the history of {child['table']} is gone: {error}")
         else:
             yield _fatal("children-unreadable", f"{child['table']} cannot be read: {error}")
@@ -69,7 +69,7 @@ def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
             yield damaged_sidecar(row, error)
     except LaminarDeltaError as error:
         raise_unless_damage(error)
-        if _is_gone(reading, error):
+        if _is_gone(reading, error, *STATE_TABLES):
             yield _fatal(HISTORY_GONE, f"the history of the state is gone: {error}")
         else:
             yield _fatal("state-unreadable", f"state cannot be read: {error}")
@@ -86,9 +86,12 @@ def _examine_manifest(reading: Reading, row: Row) -> Iterator[Finding]:
         yield _fatal("manifest-unreadable", f"manifest cannot be put together: {error}")
 
 
-def _is_gone(reading: Reading, error: LaminarDeltaError) -> bool:
+def _is_gone(reading: Reading, error: LaminarDeltaError, *tables: str) -> bool:
     """Whether an earlier version was asked for, and its log or its files have been cleaned away."""
-    return bool(reading.versions) and error.code in (ErrorCode.VERSION_GONE, ErrorCode.FILE_MISSING)
+    return any(table in reading.versions for table in tables) and error.code in (
+        ErrorCode.VERSION_GONE,
+        ErrorCode.FILE_MISSING,
+    )
 
 
 def _fatal(code: str, message: str) -> Finding:

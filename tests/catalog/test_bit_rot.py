@@ -9,6 +9,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.retention import RetentionPolicy
+from laminar_delta.engine.predicate import MAX_BIGINT
 from laminar_delta.errors import LaminarDeltaError, StorageError
 
 SAVED = 10
@@ -174,3 +175,18 @@ def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_
     with pytest.raises(StorageError, match="was written to"):
         ld.open_catalog(str(place))
     assert not (place / "manifests").exists()
+
+
+def test_manifests_are_read_around_damage_up_to_the_largest_id(tmp_path: Path) -> None:
+    place = tmp_path / "catalog"
+    with ld.open_catalog(str(place)).writer("orders") as writer:
+        for number in (1, MAX_BIGINT - 1, MAX_BIGINT):
+            writer.save(ld.CheckpointManifest(version=1, checkpoint_id=number, epoch=1, timestamp_ms=1))
+            newest = max((place / "manifests").glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(b"rotten")
+    orders = ld.open_catalog(str(place)).pipeline("orders")
+    report = orders.recover(dry_run=True)
+    assert report.chosen_id == MAX_BIGINT - 1
+    assert newest.name in report.skipped[0].reason
+    with ld.open_catalog(str(place)).writer("orders") as writer:
+        assert writer.recover().chosen_id == MAX_BIGINT - 1

@@ -107,3 +107,21 @@ def test_what_a_block_failed_with_is_told_also_when_the_writer_cannot_let_go(cat
             raise ValueError("the job's own error")
         with pytest.raises(StorageError), catalog.writer("orders") as writer:
             writer.checkpoint().roll_back()
+
+
+def test_the_id_of_a_failed_attempt_is_saved_under_by_who_names_it_and_by_nobody_else(catalog: ld.Catalog) -> None:
+    """LaminarDB's coordinator tries again under the id that failed, after a restart with other content."""
+    failed = catalog.writer("orders")
+    with failing_appends(catalog.engine, MANIFESTS.name), pytest.raises(StorageError):
+        failed.save(_manifest(7))
+    failed.close()
+    writer = catalog.writer("orders")
+    assert writer.checkpoint().id == 8
+    assert not writer.save(_manifest(7, epoch=77)).replayed
+    assert not writer.save(_manifest(3)).replayed
+    for number in (3, 7):
+        with pytest.raises(ConflictError, match="is committed with another epoch"):
+            writer.save(_manifest(number, epoch=99))
+    latest = catalog.pipeline("orders").latest()
+    assert latest is not None
+    assert latest.checkpoint_id == 7

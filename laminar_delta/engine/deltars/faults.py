@@ -18,6 +18,7 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
+from laminar_delta.engine.deltars.process import check_not_forked
 from laminar_delta.engine.settle import FenceRefused, OutcomeUnknown, WriteConflict
 from laminar_delta.engine.sql import not_a_query
 from laminar_delta.engine.unreachable import says_unreachable, unreachable
@@ -48,6 +49,7 @@ _MISSING_FILE_WORDS = ("No such file or directory", "not found: No such", "Find 
 @contextmanager
 def reading(table: str, version: int | None = None) -> Iterator[None]:
     """Translates what goes wrong while opening or reading."""
+    check_not_forked()
     try:
         yield
     except BaseException as error:  # delta-rs panics are BaseException
@@ -60,6 +62,7 @@ def reading(table: str, version: int | None = None) -> Iterator[None]:
 @contextmanager
 def answering(tables: Sequence[str], known: Sequence[str]) -> Iterator[None]:
     """Translates what goes wrong with a user's query over these tables. `known` is for the message."""
+    check_not_forked()
     try:
         yield
     except BaseException as error:
@@ -75,6 +78,7 @@ def answering(tables: Sequence[str], known: Sequence[str]) -> Iterator[None]:
 @contextmanager
 def committing(table: str, *, may_still_land: bool) -> Iterator[None]:
     """Translates what goes wrong in a commit call into `settle`'s signals."""
+    check_not_forked()
     try:
         yield
     except CommitFailedError as error:

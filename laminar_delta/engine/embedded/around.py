@@ -15,7 +15,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from laminar_delta.engine.deltars.faults import reading
-from laminar_delta.engine.local.log import LAST_CHECKPOINT, LOG_DIRECTORY, check_newest_entry
+from laminar_delta.engine.local.log import LAST_CHECKPOINT, LOG_DIRECTORY, check_entries
 from laminar_delta.logs import Event, log_event
 
 _LOG = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Around:
             if path.name not in (damaged.name, LAST_CHECKPOINT):
                 (shown / LOG_DIRECTORY / path.name).symlink_to(path.absolute())
         with reading(table.name, version):
-            check_newest_entry(shown, version=version)
+            check_entries(shown, version=version)
             handle = DeltaTable(str(shown), version=version)
         log_event(
             _LOG,

@@ -13,7 +13,7 @@ from laminar_delta.engine.arrow import cast_stream, project
 from laminar_delta.engine.deltars import datafusion, rot
 from laminar_delta.engine.deltars.sizes import partition_sizes
 from laminar_delta.engine.embedded.tables import EmbeddedTables, schema_of
-from laminar_delta.engine.local.log import check_newest_entry
+from laminar_delta.engine.local.log import check_entries
 from laminar_delta.engine.predicate import Dialect, Predicate, quote_name
 from laminar_delta.engine.request import COMMIT_KEY, Stamp, parse_user_metadata
 from laminar_delta.engine.settle import HISTORY_WINDOW, OutcomeUnknown
@@ -59,7 +59,7 @@ class EmbeddedReader(EmbeddedTables):
         with self._reading(table, history=True):
             if self._root is not None:
                 # delta-rs numbers what it finds: past an empty entry every number would be wrong.
-                check_newest_entry(self._root / table, back=int(handle.version()) + 1 if limit is None else limit)
+                check_entries(self._root / table, back=int(handle.version()) + 1 if limit is None else limit)
             return [
                 HistoryEntry(
                     version=entry["version"],

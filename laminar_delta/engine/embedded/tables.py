@@ -21,10 +21,11 @@ from laminar_delta.engine.arrow import canonical, check_same_table
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.deltars import rot, upkeep
 from laminar_delta.engine.deltars.faults import committing, reading
+from laminar_delta.engine.deltars.process import check_not_forked
 from laminar_delta.engine.embedded.around import Around
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
-from laminar_delta.engine.local.log import check_newest_entry
+from laminar_delta.engine.local.log import check_entries
 from laminar_delta.engine.local.place import check_usable, local_path
 from laminar_delta.engine.request import Stamp, TableSpec, stamp
 from laminar_delta.errors import FormatError, LaminarDeltaError, StorageError
@@ -151,7 +152,7 @@ class EmbeddedTables(Engine):
         """A fresh handle, never shared."""
         with self._reading(table, version):
             if self._root is not None:
-                check_newest_entry(self._root / table, version=version)
+                check_entries(self._root / table, version=version)
             return DeltaTable(self._uri(table), version=version, storage_options=self._storage_options)
 
     def _open_to_read(self, table: str, version: int | None = None) -> DeltaTable:
@@ -185,6 +186,8 @@ class EmbeddedTables(Engine):
 
     def _turn(self) -> AbstractContextManager[None]:
         """This writer's turn: the catalog's lock on a local disk; on an object store conditional puts decide instead."""
+        # Before the lock: the process this one was forked from may hold it.
+        check_not_forked()
         return self._lock.held() if self._lock is not None else nullcontext()
 
     @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -53,21 +54,22 @@ def entry_path(table: Path, version: int) -> Path:
     return table / LOG_DIRECTORY / f"{version:020}.json"
 
 
-def check_newest_entry(table: Path, *, version: int | None = None, back: int | None = None) -> int | None:
-    """Makes sure the newest log entry is whole, and none that is still needed is empty.
+def check_entries(table: Path, *, version: int | None = None, back: int | None = None) -> int | None:
+    """Makes sure of the log entries that readers go by: the last of them is whole, and none of the others is empty.
 
-    One look at the directory: entries that a log checkpoint covers are not read any more, and the others are not opened here.
+    One look at the directory: entries that a log checkpoint covers are not read any more, and all but the last are not opened.
 
     Args:
         table: The table's directory.
-        version: Make sure of what readers of this version need as well: readers of an earlier one go by other entries.
+        version: Make sure of what readers of this version go by, and of nothing after it: what an entry of a later commit
+            would say changes no earlier version. Of the newest by default.
         back: Make sure of that many of the newest as well, as who asks for the history needs them.
 
     Returns:
         The newest version; None without a log.
 
     Raises:
-        StorageError: Code `log-damaged`: the newest entry is empty, cut off, or not a log entry; or another one is empty.
+        StorageError: Code `log-damaged`: the last entry is empty, cut off, or not a log entry; or another one is empty.
     """
     try:
         with os.scandir(table / LOG_DIRECTORY) as found:
@@ -79,17 +81,24 @@ def check_newest_entry(table: Path, *, version: int | None = None, back: int | N
         return None
     newest = max(entries)
     covered = {_checkpointed(file.name) for file in files} | {-1}
-    needed = {number for number in entries if number >= max(covered)}
-    if version is not None:
-        since = max((number for number in covered if number <= version), default=-1)
-        needed |= {number for number in entries if since < number <= version}
+    if version is None or version >= newest:
+        last: int | None = newest
+        # With the one a log checkpoint was written at: it is there, and tells of damage early.
+        needed = {number for number in entries if number >= max(covered)}
+    else:
+        since = max(number for number in covered if number <= version)
+        needed = {number for number in entries if since < number <= version}
+        last = max(needed, default=None)
     if back is not None:
         needed |= {number for number in entries if number > newest - back}
     # The newest first: those above it can still be told.
     for number in sorted(needed, reverse=True):
         if _is_empty(entries[number]):
             raise damaged_entry(table, number, "is empty")
-    actions_of(table, newest)
+    if last is not None:
+        # An earlier one can have been cleaned away since the look: the engine then says that the version is gone.
+        with nullcontext() if last == newest else suppress(FileNotFoundError):
+            actions_of(table, last)
     return newest
 
 

@@ -17,7 +17,7 @@ from laminar_delta.engine.deltars import upkeep
 from laminar_delta.engine.deltars.faults import reading
 from laminar_delta.engine.deltars.sizes import partition_sizes
 from laminar_delta.engine.local import durability
-from laminar_delta.engine.local.log import LOG_DIRECTORY, actions_of, check_newest_entry, newest_entry
+from laminar_delta.engine.local.log import LOG_DIRECTORY, actions_of, check_entries, newest_entry
 from laminar_delta.engine.request import COMMIT_KEY, FENCES_KEY, Stamp, parse_user_metadata
 from laminar_delta.errors import LaminarDeltaError, NotFoundError
 from laminar_delta.logs import Event, log_event
@@ -26,8 +26,13 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_newest(table: str, directory: Path, *, version: int | None = None, back: int | None = None) -> int:
-    """The newest version, its log entry found whole; see `check_newest_entry`."""
-    found = check_newest_entry(directory, version=version, back=back)
+    """The newest version, its log entry found whole; see `check_entries`.
+
+    Also for who reads an earlier version: Spark opens the newest first, and remembers it as it was then.
+    """
+    found = check_entries(directory, back=back)
+    if version is not None:
+        check_entries(directory, version=version)
     if found is None:
         raise NotFoundError(
             f"there is no table {table!r} at {directory}", found=str(directory), next_step="Create the catalog first."

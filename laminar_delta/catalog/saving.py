@@ -145,9 +145,11 @@ class SavingWriter:
             CommitUnknownError: It may be committed, or is and could not be looked after: its text says which. Save it again.
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
-            InvalidInputError: State is not by operator and partition or is no bytes; the manifest has what no column can hold,
-                or what recovery passes over by rule: id or epoch 0, or state that it names and that does not come with it.
-                Nothing was begun.
+            InvalidInputError: State is not by operator and partition or is no bytes, or one file is to be two states; the
+                manifest has what no column can hold, or what recovery passes over by rule: id or epoch 0, or state that it
+                names and that does not come with it. Nothing was begun.
+            SessionStateError: A state comes from a file or an iterator that was read from before, as by a save that failed, and
+                the file was not put back to where it was then. Nothing was begun.
         """
         states = given_states(state)
         self.settle()

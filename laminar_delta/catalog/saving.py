@@ -289,13 +289,18 @@ class SavingWriter:
             start_over: Begin anew when there are checkpoints and none can be used; otherwise that is `CorruptionError`.
 
         Raises:
-            CorruptionError: There are checkpoints and none can be used. Nothing was given up.
+            CorruptionError: There are checkpoints and none can be used. Nothing was given up; the next state is stored whole.
         """
         self.settle()
         check_hash(pipeline_hash)
-        report = resume(
-            self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
-        )
+        try:
+            report = resume(
+                self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
+            )
+        except BaseException:
+            # What the last state lies upon may be the very thing that was found damaged: the next one is stored whole.
+            self.basis.of(None)
+            raise
         self.basis.of(to_store_upon(report))
         return report
 

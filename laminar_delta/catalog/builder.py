@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.accepting import check_names, check_operators
 from laminar_delta.catalog.state.applying import AppliedDelta
-from laminar_delta.catalog.state.given import given_key, given_source, is_bytes
+from laminar_delta.catalog.state.given import given_key, given_source
 from laminar_delta.errors import InvalidInputError, SessionStateError
 from laminar_delta.model.manifest import (
     MANIFEST_VERSION,
@@ -39,7 +39,6 @@ class CheckpointBuilder:
         self._writer = writer
         self._tell = tell
         self._done = False
-        self._tried = False
         self._sources: dict[str, ConnectorCheckpoint] = {}
         self._tables: dict[str, ConnectorCheckpoint] = {}
         self._watermarks: dict[str, int] = {}
@@ -190,19 +189,10 @@ class CheckpointBuilder:
         """Makes the checkpoint exist.
 
         Raises:
-            SessionStateError: It was tried before, and some state comes from a file or in pieces, which are used up by now.
+            InvalidInputError: Two states come from one file or iterator.
+            SessionStateError: Some state comes from a file or an iterator that was read from before, as when this was tried.
         """
         self._check_open()
-        used_up = sorted(key for key, source in self._state.items() if not is_bytes(source)) if self._tried else []
-        if used_up:
-            raise SessionStateError(
-                f"checkpoint {self.id} was tried before, and the state of operator {used_up[0][0]!r} partition "
-                f"{used_up[0][1]} can be read only once",
-                expected="states given as bytes",
-                found=used_up,
-                next_step="Begin a new one, and give the state anew.",
-            )
-        self._tried = True
         inline = self._inline()
         large = {key: data for key, data in self._state.items() if key[0] not in inline}
         self.saved = self._writer.save(self.manifest(), large, frames=self._frames, tell=self._tell)

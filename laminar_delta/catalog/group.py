@@ -17,15 +17,18 @@ from laminar_delta.catalog.accepting import check_manifest, check_recoverable
 from laminar_delta.catalog.attempt import Attempt, Part, shared_metadata, stage_all_offsets
 from laminar_delta.catalog.committing import given_up_on_failure
 from laminar_delta.catalog.staged import Birth, Saved, Staged, stored_states, with_state
-from laminar_delta.catalog.state.given import given_states
+from laminar_delta.catalog.state.given import check_apart, given_states
 from laminar_delta.catalog.state.staging import stage_all_state
 from laminar_delta.catalog.state.upon import check_upon
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import CommitUnknownError, FencedError, InvalidInputError, LaminarDeltaError
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.state.applying import AppliedDelta
+    from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.staging import Layouts, StagedState, States
     from laminar_delta.catalog.writer import Writer
+    from laminar_delta.codec import StateSource
     from laminar_delta.engine.answer import Commit
     from laminar_delta.engine.base import Engine
     from laminar_delta.model.manifest import CheckpointManifest
@@ -66,8 +69,9 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
         For each, in the order given, its answer: what `Writer.save` would have returned or raised.
 
     Raises:
-        InvalidInputError: A pipeline comes twice, a writer is of another catalog, a state comes twice, or a number is too
-            large.
+        InvalidInputError: A pipeline comes twice, a writer is of another catalog, a state comes twice, two states come from
+            one file or iterator, or a number is too large.
+        SessionStateError: A state comes from a file or an iterator that was read from before, as by a group that failed.
         StorageError: Nothing was committed: staging failed, or the shared commit did. What one of them meets before that or
             after it is the answer of that one alone; where an engine commits them one by one, so is everything.
     """
@@ -96,10 +100,14 @@ def _check(engine: Engine, saves: Sequence[Save]) -> None:
         )
     if any(save.writer.engine is not engine for save in saves):
         raise InvalidInputError("a group commits to one catalog", expected="writers of this catalog", found="others")
+    given: list[tuple[Key, StateSource | AppliedDelta]] = []
     for save in saves:
         # Before anything is begun, whichever way the engine goes on: wrong input leaves nothing behind of any of them.
         check_manifest(save.manifest)
-        stored_states(save.manifest, given_states(save.state))
+        states = given_states(save.state)
+        stored_states(save.manifest, states)
+        given += states.items()
+    check_apart(given)
 
 
 def _alone(save: Save) -> Saved | LaminarDeltaError:

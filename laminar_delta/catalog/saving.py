@@ -146,9 +146,11 @@ class SavingWriter:
             CommitUnknownError: It may be committed, or is and could not be looked after: its text says which. Save it again.
             ConflictError: The id is committed with other content.
             FencedError: Another writer took over; `expected` and `found` are the generations.
-            InvalidInputError: State is not by operator and partition or is no bytes; the manifest has what no column can hold,
-                or what recovery passes over by rule: id or epoch 0, or state that it names and that does not come with it.
-                Nothing was begun.
+            InvalidInputError: State is not by operator and partition or is no bytes, or one file is to be two states; the
+                manifest has what no column can hold, or what recovery passes over by rule: id or epoch 0, or state that it
+                names and that does not come with it. Nothing was begun.
+            SessionStateError: A state comes from a file or an iterator that was read from before, as by a save that failed, and
+                the file was not put back to where it was then. Nothing was begun.
         """
         states = given_states(state)
         self.settle()
@@ -288,13 +290,18 @@ class SavingWriter:
             start_over: Begin anew when there are checkpoints and none can be used; otherwise that is `CorruptionError`.
 
         Raises:
-            CorruptionError: There are checkpoints and none can be used. Nothing was given up.
+            CorruptionError: There are checkpoints and none can be used. Nothing was given up; the next state is stored whole.
         """
         self.settle()
         check_hash(pipeline_hash)
-        report = resume(
-            self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
-        )
+        try:
+            report = resume(
+                self.reading, self.held, failed_sinks=failed_sinks, pipeline_hash=pipeline_hash, start_over=start_over
+            )
+        except BaseException:
+            # What the last state lies upon may be the very thing that was found damaged: the next one is stored whole.
+            self.basis.of(None)
+            raise
         self.basis.of(to_store_upon(report))
         return report
 

@@ -5,7 +5,7 @@ be damaged or hostile: every decoder gives a value, `FormatError` or `Corruption
 beforehand.
 """
 
-from laminar_delta.codec.blocks import BLOCK_BYTES, Block, BlockCutter, ReadableFile, StateSource
+from laminar_delta.codec.blocks import BLOCK_BYTES, Block, BlockCutter
 from laminar_delta.codec.buffers import BytesLike, Span, flat_view, runs
 from laminar_delta.codec.checksum import XXH3_PREFIX, StreamDigest, block_hash, block_name, crc32c, verify, xxh3_hex
 from laminar_delta.codec.lcb1 import (
@@ -24,6 +24,7 @@ from laminar_delta.codec.lz4block import (
     decompress_prefixed,
     decompress_recycling,
 )
+from laminar_delta.codec.sources import ReadableFile, StateSource, check_source, is_buffer, is_read_once, is_used_up
 
 __all__ = [
     "BytesLike",
@@ -54,4 +55,8 @@ __all__ = [
     "BlockCutter",
     "ReadableFile",
     "StateSource",
+    "check_source",
+    "is_buffer",
+    "is_read_once",
+    "is_used_up",
 ]

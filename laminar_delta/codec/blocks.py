@@ -10,30 +10,18 @@ which its owner may fill anew) are copied block by block; `bytes`, and what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
 
-from laminar_delta.codec.buffers import BytesLike, Span, flat_view
+from laminar_delta.codec.buffers import Span
 from laminar_delta.codec.checksum import StreamDigest, block_name
+from laminar_delta.codec.sources import StateSource, pieces_of
 from laminar_delta.errors import InvalidInputError, SessionStateError
 
 BLOCK_BYTES = 64 * 1024
 """Default block size. Smaller blocks store less of a scattered change but cost a name each."""
 READ_BYTES = 1 << 20
 """How much is asked of a file at a time."""
-
-
-class ReadableFile(Protocol):
-    """A file opened for reading bytes; short reads are fine, an empty one is the end."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes."""
-        ...
-
-
-StateSource: TypeAlias = BytesLike | ReadableFile | Iterable[BytesLike]
-"""Where state comes from: bytes in memory, an open file, or pieces of any size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +52,7 @@ class BlockCutter(Iterator[Block]):
     Raises:
         InvalidInputError: from the constructor, a block size below 1 or a source of text; from iteration, a piece
             that is not bytes.
+        SessionStateError: from the constructor, a file or an iterator that was cut before, and so is used up.
     """
 
     def __init__(self, source: StateSource, *, block_bytes: int = BLOCK_BYTES) -> None:
@@ -73,7 +62,7 @@ class BlockCutter(Iterator[Block]):
         self._digest = StreamDigest()
         self._count = 0
         self._ended = False
-        self._blocks = self._cut(_pieces(source, max(block_bytes, READ_BYTES)))
+        self._blocks = self._cut(pieces_of(source, max(block_bytes, READ_BYTES)))
 
     def __next__(self) -> Block:
         return next(self._blocks)
@@ -145,63 +134,3 @@ class BlockCutter(Iterator[Block]):
                 found=f"{self._digest.length} bytes cut",
                 next_step="Iterate until no block is left, then ask again.",
             )
-
-
-def _pieces(source: Any, size: int) -> Iterator[tuple[memoryview, bool]]:
-    """A source in pieces; with each, whether nobody can change it, so that it need not be copied to be stored as it is."""
-    # `Any`, because what a type checker would refuse arrives too: text must not pass as an iterable, nor arrays of
-    # numbers, which are a buffer.
-    if hasattr(source, "readinto"):
-        return ((piece, True) for piece in _read_pieces(source, size))
-    if hasattr(source, "read"):
-        return map(_given, iter(lambda: source.read(size), b""))
-    if isinstance(source, Iterable) and not isinstance(source, str) and not _is_buffer(source):
-        return map(_given, source)
-    return iter((_given(source),))
-
-
-def _given(piece: Any) -> tuple[memoryview, bool]:
-    view = flat_view(piece)
-    return view, type(view.obj) is bytes
-
-
-def _read_pieces(file: Any, size: int) -> Iterator[memoryview]:
-    """A file into memory that Arrow uses again. However little comes at a time, each piece but the last is full: a block keeps
-    the whole piece in memory that it lies in.
-    """
-    import pyarrow as pa
-
-    filled = size
-    while filled == size:
-        room = memoryview(pa.allocate_buffer(size)).cast("B")
-        filled = 0
-        while filled < size and (count := _read_into(file, room[filled:])):
-            filled += count
-        if filled:
-            yield room[:filled]
-
-
-def _read_into(file: Any, room: memoryview) -> int:
-    count = file.readinto(room)
-    if count is None:
-        # Not the end: whoever took it for that would store a part of the state as the whole.
-        raise InvalidInputError(
-            "the file has nothing to read yet",
-            expected="bytes, or the end",
-            found=None,
-            next_step="Open it so that reading waits.",
-        )
-    if not isinstance(count, int) or not 0 <= count <= len(room):
-        # What it says it has written there, and what was there before, nobody can tell apart.
-        raise InvalidInputError(
-            "the file does not say how much it read", expected=f"0 to {len(room)} bytes", found=type(count).__name__
-        )
-    return count
-
-
-def _is_buffer(source: Any) -> bool:
-    try:
-        memoryview(source)
-    except TypeError:
-        return False
-    return True

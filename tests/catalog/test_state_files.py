@@ -18,7 +18,7 @@ from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.embedded.payloads import files_of, write_files
-from laminar_delta.errors import CorruptionError, StorageError
+from laminar_delta.errors import CorruptionError, InvalidInputError, StorageError
 from tests.support.catalogs import ready_made
 
 MIB = 1 << 20
@@ -131,6 +131,14 @@ def test_partitions_can_be_read_side_by_side(catalog: ld.Catalog) -> None:
         assert dict(zip(states, threads.map(lambda number: state.read("agg", number), states), strict=True)) == states
 
 
+def _rot(place: Path) -> None:
+    for path in _files(place):
+        whole = bytearray(path.read_bytes())
+        for _, header in _row_groups(path):
+            whole[header + MIB // 4] ^= 1
+        path.write_bytes(whole)
+
+
 def test_upon_a_base_that_rotted_nothing_is_handed_out_and_the_next_state_is_whole(
     catalog: ld.Catalog, place: Path
 ) -> None:
@@ -139,11 +147,7 @@ def test_upon_a_base_that_rotted_nothing_is_handed_out_and_the_next_state_is_who
     changed = STATE[:100] + b"changed" + STATE[107:]
     assert _save(writer, changed) == 2
     assert len(_files(place, OPERATOR_DELTAS.name)) == 1
-    for path in _files(place):
-        whole = bytearray(path.read_bytes())
-        for _, header in _row_groups(path):
-            whole[header + MIB // 4] ^= 1
-        path.write_bytes(whole)
+    _rot(place)
     orders = catalog.pipeline("orders")
     with pytest.raises(CorruptionError, match="operator 'agg' partition 0 in checkpoint 1"):
         orders.state(2).read("agg")
@@ -156,6 +160,24 @@ def test_upon_a_base_that_rotted_nothing_is_handed_out_and_the_next_state_is_who
     number = _save(resumed, changed)
     assert orders.state(number).read("agg") == changed
     assert orders.state(number).layouts()[0].needs == {number}
+
+
+def test_a_recovery_that_finds_nothing_to_use_leaves_nothing_to_store_upon(catalog: ld.Catalog, place: Path) -> None:
+    """Also for the writer that runs, and knows the blocks of its base by name."""
+    ld.register_apply("append", lambda state, delta: state + delta)
+    writer = catalog.writer("orders", state_policy=POLICY)
+    for turn in range(3):
+        _save(writer, STATE + bytes(turn))
+    _rot(place)
+    with pytest.raises(CorruptionError, match="none of them can be used"):
+        writer.recover()
+    with pytest.raises(InvalidInputError, match="no state of operator 'agg'"), writer.checkpoint() as cp:
+        cp.state_delta("agg", b"+", apply="append")
+    number = _save(writer, STATE + b"more")
+    orders = catalog.pipeline("orders")
+    assert orders.state(number).layouts()[0].needs == {number}
+    assert orders.validate(number).valid
+    assert writer.recover().chosen_id == number
 
 
 def test_a_source_that_fails_leaves_no_file(catalog: ld.Catalog, place: Path) -> None:

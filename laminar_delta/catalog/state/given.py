@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from laminar_delta.catalog.names import check_name, check_text
 from laminar_delta.catalog.state.applying import AppliedDelta
-from laminar_delta.codec import flat_view
-from laminar_delta.errors import InvalidInputError
+from laminar_delta.codec import check_source, is_read_once, is_used_up
+from laminar_delta.errors import InvalidInputError, SessionStateError
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.mismatch import Mismatch
 from laminar_delta.model.rules import I64_RANGE
@@ -42,7 +42,9 @@ def given_states(states: Any) -> dict[Key, StateSource | AppliedDelta]:
     """States by operator and partition, as they are stored; none for None.
 
     Raises:
-        InvalidInputError: They are not by operator and partition, or one comes from something that has no bytes.
+        InvalidInputError: They are not by operator and partition, one comes from something that has no bytes, or two from
+            one file or iterator.
+        SessionStateError: One comes from a file or an iterator that is used up.
     """
     if states is None:
         return {}
@@ -53,27 +55,49 @@ def given_states(states: Any) -> dict[Key, StateSource | AppliedDelta]:
         if not isinstance(key, tuple) or len(key) != 2:
             raise _no_states(key)
         found[given_key(*key)] = given_source(source)
+    check_apart(found.items())
+    _check_readable(found)
     return found
 
 
 def given_source(source: Any) -> Any:
-    """Where a state comes from. Pieces are looked at when they come; text is refused, which would pass as some."""
-    data = source.data if isinstance(source, AppliedDelta) else source
-    if hasattr(data, "readinto") or hasattr(data, "read"):
-        return source
-    if isinstance(data, str) or not isinstance(data, Iterable):
-        flat_view(data)  # type: ignore[arg-type]  # whatever has bytes may be given; it raises for all else
+    """Where a state comes from. Raises `InvalidInputError` for what can be the state of nothing, such as text."""
+    check_source(_data(source))
     return source
 
 
-def is_bytes(source: Any) -> bool:
-    """Whether a state is there as a whole, and can be read again. Files and pieces are at their end then."""
-    data: Any = source.data if isinstance(source, AppliedDelta) else source
-    try:
-        memoryview(data)
-    except TypeError:
-        return False
-    return True
+def check_apart(states: Iterable[tuple[Key, StateSource | AppliedDelta]]) -> None:
+    """Raises `InvalidInputError` when one file or iterator is to be several states: all but the first would be empty."""
+    found: dict[int, Key] = {}
+    for key, source in states:
+        data = _data(source)
+        if not is_read_once(data):
+            continue
+        if id(data) in found:
+            first = found[id(data)]
+            raise InvalidInputError(
+                f"partition {first[1]} of operator {first[0]!r} and partition {key[1]} of operator {key[0]!r} have the same "
+                "source, which can be read only once",
+                expected="a source for each",
+                found=type(data).__name__,
+            )
+        found[id(data)] = key
+
+
+def _check_readable(states: Mapping[Key, StateSource | AppliedDelta]) -> None:
+    used_up = sorted(key for key, source in states.items() if is_used_up(_data(source)))
+    if used_up:
+        raise SessionStateError(
+            f"the state of operator {used_up[0][0]!r} partition {used_up[0][1]} can be read only once, and was read before: "
+            "by a save that failed, or for another checkpoint",
+            expected="states given as bytes, or not read from yet",
+            found=used_up,
+            next_step="Give the state anew, or put the file back to where it was.",
+        )
+
+
+def _data(source: Any) -> Any:
+    return source.data if isinstance(source, AppliedDelta) else source
 
 
 def _no_states(found: object) -> InvalidInputError:

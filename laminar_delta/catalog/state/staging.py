@@ -17,7 +17,7 @@ from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
 from laminar_delta.catalog.state.given import Key
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
-from laminar_delta.catalog.state.packing import Packer
+from laminar_delta.catalog.state.packing import Packer, Pinned
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
 from laminar_delta.catalog.state.upon import is_worth_a_delta, origins
@@ -203,6 +203,7 @@ class Cutting:
         before: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
         known: set[bytes] = set()
         per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
+        pinned = Pinned(self._source, self._policy.chunk_bytes)
         fresh: list[Block] = []
         number = 0
         for block in cutter:
@@ -214,10 +215,11 @@ class Cutting:
             if block.name in known:
                 continue
             known.add(block.name)
-            fresh.append(block)
+            fresh.append(pinned.kept(block))
             if len(fresh) == per_chunk:
                 yield (number, fresh), True
                 number, fresh = number + 1, []
+                pinned.next_chunk()
         if fresh:
             yield (number, fresh), False
 

@@ -41,6 +41,8 @@ KEPT_BYTES = 48 << 20
 Place = tuple[str, int, str, int]
 """Where a chunk is: table, checkpoint, attempt, number."""
 
+Blocks = list[tuple[bytes, Span]]
+"""The blocks of a chunk by name."""
 
 CHUNK_COLUMNS = (
     "checkpoint_id",
@@ -85,7 +87,8 @@ def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[m
     with Packer() as packer:
         if layout.stored_bytes <= WHOLE_BYTES:
             rows = _rows(reading, pipeline, layout, None, with_data=True)
-            yield _in_order(layout, 0, layout.names_from(0, layout.blocks), dict(_unpacked(packer, rows, layout)))
+            found = {name: span for blocks in _unpacked(packer, rows, layout) for name, span in blocks}
+            yield _in_order(layout, 0, layout.names_from(0, layout.blocks), found)
             return
         fetcher = _Fetcher(reading, pipeline, layout, packer)
         starts = range(0, layout.blocks, fetcher.count)
@@ -98,14 +101,13 @@ def _windows(reading: Reading, pipeline: str, layout: Layout) -> Iterator[list[m
                 yield window
 
 
-def _unpacked(packer: Packer, rows: Iterable[Row], layout: Layout) -> Iterator[tuple[bytes, Span]]:
-    """The blocks of chunks by name, verified, in the order of the chunks."""
+def _unpacked(packer: Packer, rows: Iterable[Row], layout: Layout) -> Iterator[Blocks]:
+    """The blocks of each chunk, verified."""
     unpack = partial(_blocks, block_bytes=layout.block_bytes)
-    for blocks in packer.ahead(unpack, ((row, (row["raw_length"] or 0) >= LARGE_BYTES) for row in rows)):
-        yield from blocks
+    return packer.ahead(unpack, ((row, (row["raw_length"] or 0) >= LARGE_BYTES) for row in rows))
 
 
-def _blocks(row: Row, *, block_bytes: int) -> list[tuple[bytes, Span]]:
+def _blocks(row: Row, *, block_bytes: int) -> Blocks:
     return list(blocks_of(row, block_bytes))
 
 
@@ -132,14 +134,24 @@ class _Fetcher:
         room = KEPT_BYTES // self._layout.block_bytes - len(self._kept)
         wanted = set(names)
         rows = _rows(self._reading, self._pipeline, self._layout, places, with_data=True)
-        for name, span in _unpacked(self._packer, rows, self._layout):
-            if name in wanted:
-                found[name] = span
-            if room > 0 and self._last_use.get(name, -1) >= end and name not in self._kept:
-                # A copy: the chunk it came in is many times as large.
-                self._kept[name] = bytes(span.data)
-                room -= 1
+        for blocks in _unpacked(self._packer, rows, self._layout):
+            found.update(_worth_their_chunk([(name, span) for name, span in blocks if name in wanted]))
+            for name, span in blocks:
+                if room > 0 and self._last_use.get(name, -1) >= end and name not in self._kept:
+                    # A copy: the chunk it came in is many times as large.
+                    self._kept[name] = bytes(span.data)
+                    room -= 1
         return _in_order(self._layout, start, names, found)
+
+
+def _worth_their_chunk(blocks: Blocks) -> Blocks:
+    """Blocks of one chunk, copied where they are less than half of it: each keeps all of it in memory, which in a state whose
+    blocks are not stored in its order is a chunk for every block.
+    """
+    wanted = sum(span.end - span.start for _, span in blocks)
+    if not blocks or 2 * wanted >= len(blocks[0][1].whole):
+        return blocks
+    return [(name, _whole(bytes(span.data))) for name, span in blocks]
 
 
 def _whole(block: bytes) -> Span:

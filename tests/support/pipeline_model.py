@@ -135,14 +135,14 @@ class PipelineModel:
         sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
         content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
         staged = self.stage(writer, own, content)
-        self.staged[-1] = replace(staged, derived=True, over=max(self.listed(), default=None), epoch=self._next_epoch())
+        self.staged[-1] = replace(staged, derived=True, over=max(self.known(), default=None), epoch=self._next_epoch())
         return self._commit(writer, self.staged[-1], stored)
 
     def undo(self, writer: WriterModel, stored: Stored = NOWHERE, *, accept_undelivered: bool = False) -> str:
-        visible = self.listed()
-        if not visible:
+        known = self.known()
+        if not known:
             return "not found"
-        over = self.checkpoints[visible[-1]].over
+        over = self.checkpoints[known[-1]].over
         if over is None:
             return "conflict"
         return self.derive(writer, self, over, accept_undelivered=accept_undelivered, stored=stored)

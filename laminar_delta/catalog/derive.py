@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import load_manifest
 from laminar_delta.catalog.healing import find_row, healed, highest_epoch
-from laminar_delta.catalog.listing import listed
+from laminar_delta.catalog.listing import known_ids, newest_known
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.origin import check_delivered, check_sound, state_of, usable_row
 from laminar_delta.catalog.reading import STATE_TABLES
@@ -116,12 +116,12 @@ def plan_derivation(
     )
     # Also for a dry run: it promises nothing that could not be done.
     check_numbers(manifest)
-    visible = listed(reading, pipeline)
+    before = known_ids(reading, pipeline)
     lineage = Lineage(
         how=how,
         from_pipeline=from_pipeline,
         from_id=from_id,
-        over_id=visible[-1].checkpoint_id if visible else None,
+        over_id=before[-1] if before else None,
         reason=reason,
         vnode_count=row["vnode_count"],
     )
@@ -178,15 +178,20 @@ def preview(
 
 
 def newest_id(reading: Reading, pipeline: str) -> int:
-    """The newest visible checkpoint. Raises `NotFoundError` without one."""
-    visible = listed(reading, pipeline)
-    if not visible:
+    """The newest visible checkpoint, also where somebody took out its row.
+
+    Raises:
+        CorruptionError: Its row is lost: then the caller has to say which one is meant.
+        NotFoundError: There is none.
+    """
+    newest = newest_known(reading, pipeline)
+    if newest is None:
         raise NotFoundError(
             f"pipeline {pipeline!r} has no checkpoint to derive from",
             expected="a checkpoint",
             next_step="Check the name; see `catalog.pipelines()` for those there are.",
         )
-    return visible[-1].checkpoint_id
+    return newest
 
 
 def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:
@@ -194,11 +199,11 @@ def undone_by(reading: Reading, pipeline: str) -> tuple[int, int]:
 
     Raises:
         ConflictError: The newest is not a derived one: there is work since that undoing would throw away.
+        CorruptionError: Its row is lost, and with it what it was derived over.
     """
-    visible = listed(reading, pipeline)
-    if not visible:
+    newest = newest_known(reading, pipeline)
+    if newest is None:
         raise NotFoundError(f"pipeline {pipeline!r} has no checkpoint to undo")
-    newest = visible[-1].checkpoint_id
     row = find_row(reading, pipeline, newest)
     if row is None or row["derived_over_id"] is None:
         raise ConflictError(

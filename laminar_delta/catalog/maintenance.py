@@ -15,16 +15,15 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.checkpoints import heads, manifest_row
-from laminar_delta.catalog.healing import as_saved, find_row
+from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.copies import Copies
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.reading import COMPACTION, STATE_TABLES, Reading
-from laminar_delta.catalog.removal import removable, remove_progress, remove_retired
+from laminar_delta.catalog.removal import removable, remove_progress, remove_retired, retired_before
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.steps import remove_steps
-from laminar_delta.catalog.tables import HEALING_WINDOW, MANIFESTS, QUERY_PROGRESS, RETENTION, SESSION_STEPS
-from laminar_delta.catalog.validation import examine
-from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.catalog.tables import HEALING_WINDOW, QUERY_PROGRESS, RETENTION, SESSION_STEPS
+from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import check_ordering_number
 
@@ -94,8 +93,8 @@ class MaintenanceReport:
     vacuumed: dict[str, int] = field(default_factory=dict)
     """Per table how many files were deleted."""
     put_off: dict[str, str] = field(default_factory=dict)
-    """Per table or pipeline what could not be done: others kept committing, and calling again does it; or, over Spark
-    Connect, its log cannot be shortened from here."""
+    """Per table or pipeline what could not be done: others kept committing, and calling again does it; or recovery may need
+    what was retired, because what is newer is damaged; or, over Spark Connect, a log cannot be shortened from here."""
     dry_run: bool = False
 
 
@@ -114,21 +113,24 @@ def maintain(
     """Does what the policy says, table by table. All checks come first: what is refused is refused before anything is done.
 
     Raises:
-        ConflictError: VACUUM would take the only good copy of a checkpoint that is pinned or the newest.
+        ConflictError: VACUUM would take the only good copy of a checkpoint that is pinned, the newest, or that recovery
+            goes back to.
         InvalidInputError: The policy, or a table's properties, would cut the healing window or lose a slow write.
     """
     tell = progress or (lambda _: None)
     tell("checking")
     check_windows(engine, policy)
+    copies = Copies(engine)
     if policy.vacuum:
-        _check_copies(engine)
+        copies.check()
     report = MaintenanceReport(dry_run=dry_run)
     for pipeline in _named_in(engine, RETENTION):
         tell(f"removing what was retired: pipeline {pipeline}")
         with _putting_off(report, pipeline):
-            numbers = _remove(engine, pipeline, policy, owner, dry_run=dry_run)
+            numbers = _remove(engine, pipeline, copies, policy, owner, dry_run=dry_run)
             if numbers:
                 report.removed[pipeline] = numbers
+            _check_spared(engine, pipeline, copies, policy)
     for pipeline in _named_in(engine, SESSION_STEPS):
         tell(f"removing steps of sessions that ended: pipeline {pipeline}")
         with _putting_off(report, pipeline):
@@ -168,11 +170,27 @@ def maintain(
     return report
 
 
-def _remove(engine: Engine, pipeline: str, policy: MaintenancePolicy, owner: str, *, dry_run: bool) -> tuple[int, ...]:
+def _remove(
+    engine: Engine, pipeline: str, copies: Copies, policy: MaintenancePolicy, owner: str, *, dry_run: bool
+) -> tuple[int, ...]:
     if dry_run:
         reading = Reading(engine)
-        return tuple(removable(reading, pipeline, standing(reading, pipeline), grace=policy.grace))
-    return remove_retired(engine, pipeline, grace=policy.grace, owner=owner)
+        return tuple(removable(reading, pipeline, standing(reading, pipeline), copies, grace=policy.grace))
+    return remove_retired(engine, pipeline, grace=policy.grace, owner=owner, copies=copies)
+
+
+def _check_spared(engine: Engine, pipeline: str, copies: Copies, policy: MaintenancePolicy) -> None:
+    """Raises `ConflictError` where some whose time has come are left: not in silence, for somebody has to choose one."""
+    old = retired_before(standing(Reading(engine), pipeline), now() - policy.grace)
+    spared = sorted(copies.spared(pipeline).intersection(old)) if old else []
+    if spared:
+        raise ConflictError(
+            f"{copies.why_spared(pipeline)}; retired and not removed, because recovery may need them: "
+            + ", ".join(map(str, spared)),
+            expected="a newer checkpoint that can be used",
+            found=spared,
+            next_step="Restore one of them, or bring the damaged file back from a backup.",
+        )
 
 
 def _compact(engine: Engine, spec: TableSpec, owner: str) -> bool:
@@ -241,38 +259,3 @@ def _interval(table: str, name: str, properties: Mapping[str, str]) -> dt.timede
             f"{name} of table {table!r} is {text!r}", expected="such as 'interval 7 days'", found=text
         )
     return dt.timedelta(**{f"{found[2].lower()}s": int(found[1])})
-
-
-def _check_copies(engine: Engine) -> None:
-    """Refuses when what is pinned, or the newest, is whole only in an earlier version: VACUUM takes those one day."""
-    reading = Reading(engine)
-    for pipeline in _named_in(engine, MANIFESTS):
-        seen = standing(reading, pipeline)
-        visible = heads(reading, pipeline)
-        for number in sorted(seen.pinned | ({visible[-1].checkpoint_id} if visible else set())):
-            problem = _only_in_the_past(reading, pipeline, number)
-            if problem is not None:
-                raise ConflictError(
-                    f"VACUUM would one day take the only good copy of checkpoint {number} of pipeline {pipeline!r}: {problem}",
-                    expected="whole as it is now",
-                    found=problem,
-                    next_step="Derive a checkpoint from it, unpin it, and run maintenance again; or leave out VACUUM.",
-                )
-
-
-def _only_in_the_past(reading: Reading, pipeline: str, number: int) -> str | None:
-    """What is wrong with a checkpoint as it is, when it is whole as it was saved; None when both are alike."""
-    try:
-        row = find_row(reading, pipeline, number)
-    except CorruptionError:
-        return None
-    if row is None:
-        return None
-    present = [str(finding) for finding in examine(reading, row) if finding.is_fatal]
-    try:
-        manifest_row(reading, pipeline, number)
-    except NotFoundError:
-        present.append("its manifest row is gone")
-    if not present or any(finding.is_fatal for finding in examine(as_saved(reading, row), row)):
-        return None
-    return "; ".join(present)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, all_heads, see_list
@@ -18,6 +19,7 @@ from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
+    from laminar_delta.catalog.copies import Copies
     from laminar_delta.engine.base import Engine
 
 
@@ -40,10 +42,23 @@ def followed(heads: Iterable[CheckpointHead], roots: Mapping[int, str]) -> dict[
     return reasons
 
 
-def used_elsewhere(reading: Reading, pipeline: str, *, retired_after: dt.datetime | None = None) -> dict[int, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removing:
+    """Whose needs count when rows are to be removed for good, beside those of visible checkpoints."""
+
+    retired_after: dt.datetime
+    """Those retired after that time: whoever restores one finds what it needs."""
+    copies: Copies
+    """Those whose rows somebody took out, and those that are spared."""
+
+
+def used_elsewhere(reading: Reading, pipeline: str, removing: Removing | None = None) -> dict[int, str]:
     """Checkpoints whose state is used by visible checkpoints of other pipelines, and by whom; see `needed`."""
     found = all_heads(reading, col("state_pipeline").eq(pipeline) & ~col("pipeline").eq(pipeline))
-    gone = {name: _gone(standing(reading, name), retired_after) for name in {head.pipeline for head in found}}
+    if removing is not None:
+        lost = removing.copies.lost_heads
+        found += [head for head in lost if head.state_pipeline == pipeline and head.pipeline != pipeline]
+    gone = {name: _gone(name, standing(reading, name), removing) for name in {head.pipeline for head in found}}
     return {
         head.state_checkpoint_id: f"its state is used by checkpoint {head.checkpoint_id} of pipeline {head.pipeline!r}"
         for head in found
@@ -51,27 +66,30 @@ def used_elsewhere(reading: Reading, pipeline: str, *, retired_after: dt.datetim
     }
 
 
-def needed(
-    reading: Reading, pipeline: str, seen: Standing, *, retired_after: dt.datetime | None = None
-) -> dict[int, str]:
+def needed(reading: Reading, pipeline: str, seen: Standing, removing: Removing | None = None) -> dict[int, str]:
     """All checkpoints of a pipeline that visible ones, of this pipeline or others, need or are; and why.
 
     Args:
         reading: Where.
         pipeline: Whose.
         seen: What was decided on them.
-        retired_after: Those retired after that time count as visible: whoever restores one finds what it needs.
+        removing: Who else counts, when rows are to be removed. Without it the log is not searched for rows that were taken
+            out: what is retired can be restored.
     """
     heads = all_heads(reading, col("pipeline").eq(pipeline))
-    gone = _gone(seen, retired_after)
+    if removing is not None:
+        heads += [head for head in removing.copies.lost_heads if head.pipeline == pipeline]
+    gone = _gone(pipeline, seen, removing)
     visible = {head.checkpoint_id: "visible" for head in heads if head.checkpoint_id not in gone}
-    return followed(heads, {**visible, **used_elsewhere(reading, pipeline, retired_after=retired_after)})
+    return followed(heads, {**visible, **used_elsewhere(reading, pipeline, removing)})
 
 
-def _gone(seen: Standing, retired_after: dt.datetime | None) -> frozenset[int]:
-    if retired_after is None:
+def _gone(pipeline: str, seen: Standing, removing: Removing | None) -> frozenset[int]:
+    if removing is None:
         return seen.retired
-    return seen.removed.union(number for number in seen.retired if seen.retired_at[number] <= retired_after)
+    late = {number for number in seen.retired - seen.removed if seen.retired_at[number] <= removing.retired_after}
+    # Asked only where there are some: to know it, the state of the newest checkpoint is read.
+    return seen.removed | (late - removing.copies.spared(pipeline) if late else late)
 
 
 def restore(engine: Engine, pipeline: str, checkpoint_id: int, *, reason: str | None, owner: str) -> None:

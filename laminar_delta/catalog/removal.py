@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.batches import epochs_of_only
 from laminar_delta.catalog.clock import now
+from laminar_delta.catalog.copies import Copies
 from laminar_delta.catalog.decisions import Decision, decide
-from laminar_delta.catalog.needs import needed
+from laminar_delta.catalog.needs import Removing, needed
 from laminar_delta.catalog.patience import again_after_conflicts
 from laminar_delta.catalog.reading import REMOVAL, Reading
 from laminar_delta.catalog.standing import REMOVED, Standing, standing
@@ -44,21 +45,36 @@ _TRIES = 20
 """How often a delete is tried. Only on an object store can appends come between, each of them a commit of somebody else."""
 
 
-def removable(reading: Reading, pipeline: str, seen: Standing, *, grace: dt.timedelta) -> list[int]:
+def retired_before(seen: Standing, limit: dt.datetime) -> list[int]:
+    """The checkpoints that were retired by then, and are neither pinned nor removed."""
+    return [number for number in sorted(seen.retired - seen.removed - seen.pinned) if seen.retired_at[number] <= limit]
+
+
+def removable(reading: Reading, pipeline: str, seen: Standing, copies: Copies, *, grace: dt.timedelta) -> list[int]:
     """The checkpoints whose time has come: retired for longer than `grace`, not pinned, needed by nobody.
 
-    Nor by one that is retired, but not for as long: until its own time has come it can be restored for certain.
+    Nor by one that is retired, but not for as long: until its own time has come it can be restored for certain. Nor by one
+    whose row somebody took out: recovery finds it. And not while damage keeps recovery from anything newer.
     """
-    due = now() - grace
-    old = [number for number in sorted(seen.retired - seen.removed - seen.pinned) if seen.retired_at[number] <= due]
+    limit = now() - grace
+    old = retired_before(seen, limit)
     if not old:
         return []
-    kept = needed(reading, pipeline, seen, retired_after=due)
+    kept = needed(reading, pipeline, seen, Removing(retired_after=limit, copies=copies))
     return [number for number in old if number not in kept]
 
 
-def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner: str) -> tuple[int, ...]:
+def remove_retired(
+    engine: Engine, pipeline: str, *, grace: dt.timedelta, owner: str, copies: Copies | None = None
+) -> tuple[int, ...]:
     """Removes the rows of a pipeline's checkpoints whose time has come, and what an earlier removal left behind.
+
+    Args:
+        engine: Where.
+        pipeline: Whose.
+        grace: How long after it was retired a checkpoint can be restored for certain.
+        owner: Who, for the audit.
+        copies: What has to be left alone, where it was looked at already.
 
     Returns:
         The checkpoints whose rows were deleted, ascending.
@@ -66,12 +82,13 @@ def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner:
     Raises:
         ConflictError: Others kept committing in between; the decision stands, and calling again finishes it.
     """
+    looked = copies or Copies(engine)
 
     def choose(seen: Standing) -> list[Decision]:
         reason = f"retired for longer than {grace}"
         return [
             Decision(checkpoint_id=number, word=REMOVED, reason=reason)
-            for number in removable(Reading(engine), pipeline, seen, grace=grace)
+            for number in removable(Reading(engine), pipeline, seen, looked, grace=grace)
         ]
 
     decide(engine, pipeline, choose, owner=owner)
@@ -81,7 +98,9 @@ def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner:
         return ()
     removed: set[int] = set()
     of_pipeline = col("pipeline").eq(pipeline)
-    _remove_batches(engine, pipeline, gone, owner)
+    # The batches of its epoch are kept for a checkpoint whose row somebody took out.
+    lost = {head.epoch for head in looked.lost_heads if head.pipeline == pipeline}
+    _remove_batches(engine, pipeline, gone, lost, owner)
     for spec in ORDER:
         present = {row["checkpoint_id"] for row in reading.rows(spec, where=of_pipeline, columns=["checkpoint_id"])}
         left = sorted(gone & present)
@@ -92,11 +111,11 @@ def remove_retired(engine: Engine, pipeline: str, *, grace: dt.timedelta, owner:
     return tuple(sorted(removed))
 
 
-def _remove_batches(engine: Engine, pipeline: str, gone: frozenset[int], owner: str) -> None:
+def _remove_batches(engine: Engine, pipeline: str, gone: frozenset[int], kept: set[int], owner: str) -> None:
     """Batches of state blobs belong to an epoch, and go with its last checkpoint: while its manifest row still tells."""
     reading, of_pipeline = Reading(engine), col("pipeline").eq(pipeline)
     present = {row["epoch"] for row in reading.rows(STATE_BATCHES, where=of_pipeline, columns=["epoch"])}
-    left = sorted(present & epochs_of_only(reading, pipeline, gone)) if present else []
+    left = sorted(present & epochs_of_only(reading, pipeline, gone) - kept) if present else []
     metadata = {"operation": REMOVAL, "pipeline": pipeline, "epochs": left, "owner": owner}
     for batch in batches(left):
         delete_rows(engine, STATE_BATCHES, of_pipeline & col("epoch").is_in(batch), metadata=metadata)

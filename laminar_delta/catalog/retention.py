@@ -78,7 +78,8 @@ def plan(
         seen: What was decided so far.
         policy: What to keep.
         now_ms: What time it is.
-        resumable: The checkpoint that recovery goes back to: while a sink is down, older than all that the policy keeps.
+        resumable: The newest that all sinks have: while a sink is down, older than all that the policy keeps. That it is whole
+            is not known here; maintenance makes sure before it removes anything.
         used: Those that other pipelines use, and which do.
     """
     visible = sorted((head for head in heads if head.checkpoint_id not in seen.retired), key=lambda h: h.checkpoint_id)

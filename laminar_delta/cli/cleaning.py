@@ -89,7 +89,7 @@ def orphans(call: Call, pipeline: SomePipeline = None, apply: Apply = False) -> 
         "progress": "how many rows of what streaming queries said of themselves go",
         "compacted": "per table how many commits are compacted",
         "vacuumed": "per table how many files are deleted",
-        "put_off": "per table or pipeline what others kept from being done; running it again does it",
+        "put_off": "per table or pipeline what could not be done, and why; if others came in between, run it again",
     },
 )
 def maintain(

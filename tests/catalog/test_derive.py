@@ -1,6 +1,7 @@
 """Rewinding, forking, editing offsets, undoing: new checkpoints made from old ones, by reference, with a reason."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,48 @@ def test_what_was_derived_can_be_derived_from_and_undone(catalog: ld.Catalog) ->
     _save(writer, 1)
     with pytest.raises(ConflictError, match="nothing to undo"):
         writer.undo(reason="too late")
+
+
+def test_the_newest_is_not_passed_over_in_silence_when_its_row_is_gone(catalog: ld.Catalog) -> None:
+    writer, orders = catalog.writer("orders"), catalog.pipeline("orders")
+    _save(writer, 4)
+    newest = col("pipeline").eq("orders") & col("checkpoint_id").eq(4)
+    catalog.engine.delete(MANIFESTS.name, newest)
+    assert orders.recover(dry_run=True).chosen_id == 4
+    looked = orders.preview("edit", reason="skip", edits={"kafka": {"0": "99"}})
+    assert (looked.from_id, looked.over_id) == (4, 4)
+    edited = writer.edit_offsets({"kafka": {"0": "99"}}, reason="skip")
+    assert (edited.checkpoint_id, edited.from_id, edited.over_id) == (5, 4, 4)
+    assert orders.state(5).read("agg") == STATE + b"\x04"
+    # What was derived is undone also when its own row is gone, and not what is listed below it.
+    catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").eq(5))
+    undone = writer.undo(reason="wrong")
+    assert (undone.checkpoint_id, undone.from_id, undone.over_id) == (6, 4, 5)
+    assert undone.manifest.source_offsets["kafka"].offsets == {"0": "40", "1": "5"}
+    orders.prune(RetentionPolicy(keep_last=1))
+    assert orders.preview("edit", reason="skip", edits={}).from_id == 6
+
+
+def test_another_than_the_newest_has_to_be_named_when_no_version_has_its_row(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    writer, orders = catalog.writer("orders"), catalog.pipeline("orders")
+    _save(writer, 3)
+    catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").eq(3))
+    catalog.engine.vacuum(MANIFESTS.name, older_than_hours=0, dry_run=False)
+    assert orders.recover(dry_run=True).chosen_id == 2
+    asked: list[Callable[[], object]] = [
+        lambda: writer.edit_offsets({"kafka": {"0": "7"}}, reason="skip"),
+        lambda: orders.preview("edit", reason="skip", edits={}),
+        lambda: writer.undo(reason="wrong"),
+    ]
+    for ask in asked:
+        with pytest.raises(CorruptionError, match="checkpoint 3 of pipeline 'orders', the newest, is lost") as refused:
+            ask()
+        assert "name the checkpoint" in (refused.value.next_step or "")
+    # Whoever says which one means it.
+    rewound = writer.rewind(2, reason="it is lost")
+    assert rewound.over_id == 2
+    assert writer.edit_offsets({"kafka": {"0": "7"}}, reason="skip").from_id == rewound.checkpoint_id
 
 
 def test_a_fork_uses_the_state_where_it_is_and_keeps_it_from_being_retired(catalog: ld.Catalog) -> None:

@@ -114,6 +114,15 @@ def test_what_maintenance_removed_is_not_looked_for(catalog: ld.Catalog) -> None
     assert (report.chosen_id, report.examined, report.healed) == (3, 1, ())
 
 
+def test_vacuum_never_takes_a_row_whose_children_are_whole_and_older_than_history_is_kept(catalog: ld.Catalog) -> None:
+    _save(catalog, 3, sink=True)
+    _clean_logs(catalog)
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(3))
+    assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 3
+    with pytest.raises(ConflictError, match="only good copy of checkpoint 3"):
+        catalog.maintain()
+
+
 @pytest.mark.parametrize("traces", ["decision", "status", "children", "old-children"])
 def test_manifests_of_which_no_version_is_left_are_no_fresh_start(catalog: ld.Catalog, traces: str) -> None:
     _save(catalog, 2, sink=traces == "status")

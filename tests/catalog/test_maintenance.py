@@ -18,11 +18,12 @@ from laminar_delta.catalog.needs import keep_needed
 from laminar_delta.catalog.removal import ORDER, remove_retired
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.standing import RETIRED, standing
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, QUERY_PROGRESS, SOURCE_OFFSETS
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, QUERY_PROGRESS, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from tests.support.catalogs import QUICK_ENGINES, ready_made
+from tests.support.damage import data_files, overwrite
 
 Opener = Callable[[], ld.Catalog]
 
@@ -168,6 +169,142 @@ def test_vacuum_never_takes_the_only_good_copy_of_a_pinned_checkpoint(quick: ld.
     quick.maintain(MaintenancePolicy(vacuum=False))
     orders.unpin(2)
     quick.maintain()
+
+
+OF_ORDERS = col("pipeline").eq("orders")
+
+
+def _take_out(catalog: ld.Catalog, what: str) -> int:
+    """Three delivered checkpoints and, for some, one that is not; then rows are gone. The checkpoint that only the past has."""
+    writer, engine = catalog.writer("orders"), catalog.engine
+    _save(writer, 3)
+    if what in ("offsets of the one delivered", "row of the one delivered", "newest row, not delivered"):
+        with writer.checkpoint() as cp:
+            cp.source("kafka", {"0": "4"})
+            cp.sink("warehouse")
+    if what == "all rows":
+        engine.delete(MANIFESTS.name, OF_ORDERS)
+    elif what == "newest row":
+        engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(3))
+    elif what == "newest row, not delivered":
+        engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(4))
+        return 4
+    elif what == "newest row changed":
+        overwrite(engine, MANIFESTS, OF_ORDERS & col("checkpoint_id").eq(3), {"epoch": 77})
+    elif what == "row of the one delivered":
+        engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(3))
+    elif what == "offsets of the one delivered":
+        engine.delete(SOURCE_OFFSETS.name, OF_ORDERS & col("checkpoint_id").eq(3))
+    else:
+        engine.delete(SINK_STATUSES.name, OF_ORDERS & col("checkpoint_id").eq(3))
+    return 3
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "newest row",
+        "newest row changed",
+        "newest row, not delivered",
+        "all rows",
+        "row of the one delivered",
+        "offsets of the one delivered",
+        "what its sinks told",
+    ],
+)
+def test_vacuum_never_takes_the_only_good_copy_of_the_newest_or_of_what_recovery_goes_back_to(
+    quick: ld.Catalog, what: str
+) -> None:
+    with quick.writer("others") as others:
+        _save(others, 1)
+    number, orders = _take_out(quick, what), quick.pipeline("orders")
+    assert orders.recover(dry_run=True).chosen_id == 3
+    for policy in (MaintenancePolicy(), AT_ONCE):
+        with pytest.raises(
+            ConflictError, match=f"only good copy of checkpoint {number} of pipeline 'orders'"
+        ) as refused:
+            quick.maintain(policy)
+    assert "Derive a checkpoint" in (refused.value.next_step or "")
+    quick.maintain(MaintenancePolicy(vacuum=False))
+    assert orders.recover(dry_run=True).chosen_id == 3
+    with quick.writer("orders") as writer:
+        writer.rewind(number, reason="its rows are gone", accept_undelivered=number == 4)
+    quick.maintain()
+    assert orders.recover(dry_run=True).chosen_id == 5 if number == 4 else orders.list()[-1].checkpoint_id
+
+
+def test_what_a_checkpoint_needs_stays_also_when_its_own_row_is_gone(quick: ld.Catalog) -> None:
+    writer = quick.writer("orders")
+    _save(writer, 4)
+    writer.rewind(1, reason="back")
+    quick.writer("copy").fork("orders", 2, reason="try")
+    quick.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(5))
+    quick.engine.delete(MANIFESTS.name, col("pipeline").eq("copy"))
+    orders = quick.pipeline("orders")
+    assert orders.prune(RetentionPolicy(keep_last=1)).retire == (1, 2, 3)
+    policy = MaintenancePolicy(grace=dt.timedelta(0), vacuum=False)
+    assert quick.maintain(policy, dry_run=True).removed == {"orders": (3,)}
+    assert quick.maintain(policy).removed == {"orders": (3,)}
+    assert orders.recover(dry_run=True).chosen_id == 5
+    assert orders.state(5).read("agg")[-1] == 1
+    assert quick.pipeline("copy").state(1).read("agg")[-1] == 2
+
+
+@pytest.mark.parametrize("pinned", [False, True], ids=["all-retired", "one-pinned"])
+def test_what_recovery_would_need_is_not_removed_while_the_newest_is_damaged(tmp_path: Path, pinned: bool) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    with catalog.writer("orders") as writer:
+        _save(writer, 4)
+    orders = catalog.pipeline("orders")
+    if pinned:
+        orders.pin(1, reason="audit")
+    (file,) = (file for file in data_files(catalog.engine, OPERATOR_SNAPSHOTS.name) if file.touches("orders", 4))
+    with file.rotten(1.0):
+        assert orders.recover(dry_run=True).chosen_id == 3
+        retired = (2, 3) if pinned else (1, 2, 3)
+        assert orders.prune(RetentionPolicy(keep_last=1)).retire == retired
+        assert orders.recover(dry_run=True).chosen_id == (1 if pinned else None)
+        for dry_run in (True, False):
+            report = catalog.maintain(AT_ONCE, dry_run=dry_run)
+            assert report.removed == {}
+            assert "checkpoint 4 cannot be used" in report.put_off["orders"]
+            assert report.put_off["orders"].endswith(", ".join(map(str, retired)))
+        orders.restore(3)
+        assert orders.recover(dry_run=True).chosen_id == 3
+        # From here on there is something to go back to.
+        assert catalog.maintain(AT_ONCE).removed == {"orders": (2,) if pinned else (1, 2)}
+        orders.prune(RetentionPolicy(keep_last=1))
+    report = catalog.maintain(AT_ONCE)
+    assert (report.removed, report.put_off) == ({"orders": (3,)}, {})
+
+
+def test_what_was_never_delivered_keeps_nothing_from_being_removed(quick: ld.Catalog) -> None:
+    with quick.writer("orders") as writer:
+        _save(writer, 2)
+        with writer.checkpoint() as cp:
+            cp.sink("warehouse")
+    retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (1, 2)]
+    decide(quick.engine, "orders", lambda _: retired, owner="ops")
+    report = quick.maintain(AT_ONCE)
+    assert (report.removed, report.put_off) == ({"orders": (1, 2)}, {})
+
+
+def test_rows_that_are_gone_are_searched_for_once_however_many_pipelines_there_are(quick: ld.Catalog) -> None:
+    for number in range(6):
+        with quick.writer(f"p{number}") as writer:
+            _save(writer, 1)
+    policy = MaintenancePolicy(compact_after=1000)
+    for taken in (False, True):
+        if taken:
+            quick.engine.delete(MANIFESTS.name, col("pipeline").eq("p3"))
+        with patch.object(quick.engine, "history", wraps=quick.engine.history) as asked:
+            if taken:
+                with pytest.raises(ConflictError, match="of pipeline 'p3'"):
+                    quick.maintain(policy)
+            else:
+                quick.maintain(policy)
+        # And once more for the one that misses some; and once to see whether compaction pays.
+        assert sum(call.args[0] == MANIFESTS.name for call in asked.call_args_list) == 2
 
 
 def test_policies_that_make_no_sense_are_refused(quick: ld.Catalog) -> None:

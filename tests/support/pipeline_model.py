@@ -39,7 +39,11 @@ class PipelineModel:
 
     def listed(self) -> list[int]:
         """What readers are shown: with all rows gone, what earlier versions have."""
-        return self.visible() or sorted(number for number in self.checkpoints if number not in self.retired)
+        return self.visible() or self.known()
+
+    def known(self) -> list[int]:
+        """What recovery walks over, and what is derived from: also those whose row somebody deleted."""
+        return sorted(number for number in self.checkpoints if number not in self.retired)
 
     def walk(self, *, accept_failed: bool = False) -> tuple[int | None, list[tuple[int, str]]]:
         """What recovery chooses, and what it passes over before that with the first word of the reason."""
@@ -131,14 +135,14 @@ class PipelineModel:
         sources = {name: {**found, **(edits or {}).get(name, {})} for name, found in source.content.sources.items()}
         content = replace(source.content, sources=sources, sinks=dict.fromkeys(source.content.sinks), parent=None)
         staged = self.stage(writer, own, content)
-        self.staged[-1] = replace(staged, derived=True, over=max(self.listed(), default=None), epoch=self._next_epoch())
+        self.staged[-1] = replace(staged, derived=True, over=max(self.known(), default=None), epoch=self._next_epoch())
         return self._commit(writer, self.staged[-1], stored)
 
     def undo(self, writer: WriterModel, stored: Stored = NOWHERE, *, accept_undelivered: bool = False) -> str:
-        visible = self.listed()
-        if not visible:
+        known = self.known()
+        if not known:
             return "not found"
-        over = self.checkpoints[visible[-1]].over
+        over = self.checkpoints[known[-1]].over
         if over is None:
             return "conflict"
         return self.derive(writer, self, over, accept_undelivered=accept_undelivered, stored=stored)
@@ -267,7 +271,7 @@ class PipelineModel:
 
     def remove(self) -> list[int]:
         """What maintenance without a grace period removes."""
-        gone = sorted(self.retired - self.removed - self.pinned - self._needed())
+        gone = sorted(self.retired - self.removed - self.pinned - self._needed(lost=True))
         self.removed.update(gone)
         for number in self.removed:
             found = self.checkpoints[number]
@@ -276,11 +280,14 @@ class PipelineModel:
         return gone
 
     def only_in_the_past(self) -> bool:
-        """Whether what is pinned, or the newest, is damaged now: an earlier version has its only good copy."""
-        if all(found.row_gone for found in self.checkpoints.values()):
-            return False
-        visible = self.visible()
-        return any(not self.checkpoints[number].intact for number in {*self.pinned, *visible[-1:]})
+        """Whether what is pinned, the newest, or what recovery goes back to is damaged now: an earlier version has its only
+        good copy.
+        """
+        chosen, _ = self.walk()
+        if chosen is not None and any(kind != "Committed" for kind, _ in self.checkpoints[chosen].statuses.values()):
+            return True
+        found = {*self.pinned, *self.known()[-1:], *([] if chosen is None else [chosen])}
+        return any(not self.checkpoints[number].intact for number in found)
 
     def needs(self, number: int) -> list[tuple[str, int]]:
         found = self.checkpoints[number]
@@ -288,14 +295,16 @@ class PipelineModel:
         needed += [(self.name, other) for other in sorted(found.stored_in)]
         return needed if found.state_of is None else [*needed, found.state_of]
 
-    def _needed(self) -> set[int]:
-        """What visible checkpoints, of this pipeline or others, need or are."""
-        there = [number for number, found in self.checkpoints.items() if not found.row_gone]
-        return self._followed({*self.visible(), *self._used_elsewhere()}, among=there)
+    def _needed(self, *, lost: bool = False) -> set[int]:
+        """What visible checkpoints, of this pipeline or others, need or are; `lost`: those too whose row somebody deleted."""
+        there = [n for n, found in self.checkpoints.items() if not found.row_gone or (lost and n not in self.removed)]
+        visible = self.known() if lost else self.visible()
+        return self._followed({*visible, *self._used_elsewhere(lost=lost)}, among=there)
 
-    def _used_elsewhere(self) -> set[int]:
+    def _used_elsewhere(self, *, lost: bool = False) -> set[int]:
         others = [other for other in self.every.values() if other is not self]
-        used = [other.checkpoints[number].state_of for other in others for number in other.visible()]
+        visible = [(other, other.known() if lost else other.visible()) for other in others]
+        used = [other.checkpoints[number].state_of for other, numbers in visible for number in numbers]
         return {state_of[1] for state_of in used if state_of is not None and state_of[0] == self.name}
 
     def _followed(self, roots: set[int], *, among: Collection[int]) -> set[int]:

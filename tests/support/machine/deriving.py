@@ -39,7 +39,7 @@ class Deriving(Machine):
             told = self.told(lambda: held.real.rewind(number, reason="back", accept_undelivered=accept))[0]
             expected = model.derive(held.model, model, number, accept_undelivered=accept, stored=self.stored(name, own))
         else:
-            chosen = max(model.listed(), default=None) if how == "edit newest" else number
+            chosen = max(model.known(), default=None) if how == "edit newest" else number
             told = self.told(
                 lambda: held.real.edit_offsets(
                     edits,

@@ -331,6 +331,14 @@ def test_a_disk_that_does_not_take_the_commit_is_told(engine: SparkEngine) -> No
         pytest.raises(CommitUnknownError, match="flushed"),
     ):
         engine.append(LINES.name, line("p", 1))
+    version = engine.version(LINES.name)
+    # Nor is it told when it is found again.
+    with (
+        patch("laminar_delta.engine.local.durability.fsync_path", side_effect=OSError("no space")),
+        pytest.raises(CommitUnknownError, match="flushed"),
+    ):
+        engine.flush(LINES.name, version)
+    engine.flush(LINES.name, version)
 
 
 def test_tables_elsewhere_have_their_log_kept_by_spark(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ through `flat_view`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -16,6 +17,9 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 """What this package reads from. Other objects with the buffer protocol (Arrow buffers, NumPy arrays) work as well, but
 Python before 3.12 has no name for them."""
 
+_FIELD_NAMES = re.compile(":[^:]*:")
+"""In the format of a view, as PEP 3118 writes it."""
+
 
 def flat_view(data: BytesLike) -> memoryview:
     """`data` as one-dimensional bytes, so that `len()` and slices count bytes.
@@ -23,13 +27,21 @@ def flat_view(data: BytesLike) -> memoryview:
     Only a view with gaps in it is copied.
 
     Raises:
-        InvalidInputError: not bytes at all, such as text.
+        InvalidInputError: not bytes at all, such as text, or references to objects, whose bytes are addresses.
     """
     try:
         view = memoryview(data)
-    except TypeError as error:
+    except (BufferError, TypeError, ValueError) as error:
         kind = type(data).__name__
         raise InvalidInputError(f"bytes are needed, not {kind}", expected="bytes", found=kind) from error
+    if "O" in view.format and "O" in _FIELD_NAMES.sub("", view.format):
+        kind = type(data).__name__
+        raise InvalidInputError(
+            f"bytes are needed, not references to objects in {kind}",
+            expected="bytes",
+            found=view.format,
+            next_step="Give the bytes of the objects, as pieces or joined.",
+        )
     if view.nbytes == 0:
         # Python refuses to cast a view of several dimensions when one of them is zero.
         return memoryview(b"")

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
@@ -104,6 +106,36 @@ def test_what_has_no_bytes_is_refused(catalog: ld.Catalog, save: Callable[..., i
     with pytest.raises(InvalidInputError, match="bytes are needed"):
         save(catalog, {("agg", 0): data})
     _nothing_left(catalog)
+
+
+NO_ORDER_OR_NO_BYTES: dict[str, Any] = {
+    "mapping": {b"key": b"value"},
+    "keys": {b"key": b"value"}.keys(),
+    "set": {b"one", b"two"},
+    "frozenset": frozenset([b"one"]),
+    "frame": pa.table({"column": [b"value"]}).to_pandas(),
+    "arrow": pa.table({"column": [b"value"]}),
+    "references": np.array([b"hello", b"world"], dtype=object),
+    "references among others": np.array([(1, b"hello")], dtype=[("O", "i8"), ("it", object)]),
+    "times, which give no bytes": np.array(["2024-01-01"], dtype="datetime64[s]"),
+}
+
+
+@DOORS
+@pytest.mark.parametrize("kind", NO_ORDER_OR_NO_BYTES)
+def test_what_would_be_stored_as_something_else_is_refused(
+    catalog: ld.Catalog, save: Callable[..., int], kind: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="bytes are needed"):
+        save(catalog, {("agg", 0): NO_ORDER_OR_NO_BYTES[kind]})
+    _nothing_left(catalog)
+
+
+def test_arrays_of_values_and_the_values_of_a_mapping_are_bytes_and_pieces(catalog: ld.Catalog) -> None:
+    numbers = np.array([(1, 2.5)], dtype=[("O", "i8"), ("b", "f8")])
+    states = {("array", 0): numbers, ("values", 0): {"a": b"one", "b": b"two"}.values()}
+    state = catalog.pipeline("orders").state(_builder(catalog, states))
+    assert (state.read("array"), state.read("values")) == (numbers.tobytes(), b"onetwo")
 
 
 @pytest.mark.parametrize("save", [_save, _together])

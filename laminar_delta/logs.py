@@ -31,6 +31,7 @@ class Event(str, Enum):
     MAINTENANCE_DONE = "maintenance.done"
     STATE_HEALED = "state.healed"
     STATE_NOT_STORED_UPON = "state.not_stored_upon"
+    STATE_NOT_STORED_ANEW = "state.not_stored_anew"
     LOG_CHECKPOINT_FAILED = "log_checkpoint.failed"
     POSITIONS_FORGOTTEN = "positions.forgotten"
     BATCH_DONE = "streaming.batch_done"

@@ -215,17 +215,22 @@ class CheckpointBuilder:
             self.commit()
 
     def _inline(self) -> dict[str, bytes]:
-        """State small enough to travel inside the manifest row: of operators with a single partition."""
+        """State small enough to travel inside the manifest row, all together: of operators with a single partition."""
         partitions = Counter(operator for operator, _ in self._state)
-        return {
-            operator: bytes(data)
+        policy = self._writer.state_policy
+        small = {
+            operator: data
             for (operator, partition), data in self._state.items()
             if partition == 0
             and operator not in self._not_inline
             and partitions[operator] == 1
             and isinstance(data, (bytes, bytearray, memoryview))
-            and memoryview(data).nbytes <= self._writer.state_policy.inline_bytes
+            and memoryview(data).nbytes <= policy.inline_bytes
         }
+        together = sum(memoryview(data).nbytes for data in small.values())
+        if together > max(policy.inline_bytes, policy.inline_together_bytes):
+            return {}
+        return {name: bytes(data) for name, data in small.items()}
 
     def _connector(
         self, offsets: Mapping[str, str], metadata: Mapping[str, str] | None, epoch: int | None

@@ -16,7 +16,7 @@ from laminar_delta.model.findings import Finding, Severity, validate_manifest
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
-
+    from laminar_delta.catalog.state.layout import Layout
 
 HISTORY_GONE = "history-gone"
 """The finding of what was to be read as it was, and is not kept any more."""
@@ -59,10 +59,14 @@ def _examine_state(reading: Reading, row: Row) -> Iterator[Finding]:
     try:
         # The children were counted before, and are a finding of their own.
         layouts = state.present()
-        for layout in layouts:
-            digests = SidecarDigests(row) if layout.operator == SIDECAR else None
-            state.verify_one(layout, *(() if digests is None else (digests.update,)))
-            sidecar = digests or sidecar
+        if any(layout.operator == SIDECAR for layout in layouts):
+            sidecar = SidecarDigests(row)
+
+        def take(layout: Layout, piece: memoryview) -> None:
+            if sidecar is not None and layout.operator == SIDECAR:
+                sidecar.update(piece)
+
+        state.verify_all(layouts, take)
     except CorruptionError as error:
         yield _fatal("state-changed", error.message)
         if error.details.get("operator") == SIDECAR and row["state_checksum"] is not None:

@@ -97,7 +97,7 @@ def _brought_together(
     layouts: list[Layout],
     piece_bytes: int | None,
 ) -> DataFrame:
-    lines = {(layout.operator, layout.partition): [*state.line(layout), layout] for layout in layouts}
+    lines = {(line[-1].operator, line[-1].partition): line for line in state.lines(layouts)}
     functions = applying.known()
 
     def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -169,3 +169,23 @@ def test_state_in_the_manifest_stays_when_the_operator_has_more_beside_it(catalo
     assert orders.validate(1).valid
     assert orders.get(1).operator_states["alone"] == inline["alone"]
     assert orders.get(1).size_bytes == len(LARGE) + 3
+
+
+def test_of_all_operators_together_only_so_much_travels_in_the_row(catalog: ld.Catalog) -> None:
+    many = DEFAULT_POLICY.inline_together_bytes // INLINE_STATE_BYTES
+    writer = catalog.writer("orders")
+    ids = []
+    for count in (many, many + 1):
+        with writer.checkpoint() as cp:
+            for number in range(count):
+                cp.state(f"op{number}", bytes([number % 256]) * INLINE_STATE_BYTES)
+        ids.append(cp.id)
+    orders = catalog.pipeline("orders")
+    few, all_of_them = map(orders.state, ids)
+    assert (len(few.inline()), few.layouts()) == (many, [])
+    assert (all_of_them.inline(), len(all_of_them.layouts())) == ({}, many + 1)
+    assert all_of_them.read(f"op{many}") == bytes([many % 256]) * INLINE_STATE_BYTES
+    policy = StatePolicy(inline_bytes=1 << 20, inline_together_bytes=0)
+    with catalog.writer("one", state_policy=policy) as writer, writer.checkpoint() as alone:
+        alone.state("op", bytes(1 << 20))
+    assert catalog.pipeline("one").state(alone.id).inline() == {"op": bytes(1 << 20)}

@@ -7,12 +7,16 @@ last full state and the deltas since. A reader must know the function by the sam
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.names import check_name
 from laminar_delta.codec import StateSource
 from laminar_delta.errors import InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from laminar_delta.catalog.state.layout import Layout
 
 ApplyFunction = Callable[[bytes, bytes], bytes]
 """Makes the new state from the one before and a delta."""
@@ -87,3 +91,14 @@ def apply_delta(name: str, state: bytes, delta: bytes) -> bytes:
             next_step="Register one that returns the new state.",
         )
     return bytes(made)
+
+
+def applied(members: Sequence[Layout], states: Iterable[Iterator[memoryview]]) -> Iterator[bytes | memoryview]:
+    """The state that the members of a line make: the only one's or, of deltas, that which they are applied to one by one."""
+    stored = iter(states)
+    if len(members) == 1:
+        return next(stored)
+    state = b"".join(next(stored))
+    for delta, given in zip(members[1:], stored, strict=True):
+        state = apply_delta(str(delta.apply), state, b"".join(given))
+    return iter((state,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,14 @@ import pyarrow as pa
 from laminar_delta.catalog.checkpoints import child_rows, saved_children
 from laminar_delta.catalog.healing import as_saved
 from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
-from laminar_delta.catalog.state.applying import apply_delta
+from laminar_delta.catalog.state.applying import applied
 from laminar_delta.catalog.state.chunks import checksum_over
 from laminar_delta.catalog.state.given import wanted_key
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout, Origin
-from laminar_delta.catalog.state.lines import LAYOUT_COLUMNS, line
+from laminar_delta.catalog.state.lines import LAYOUT_COLUMNS, line, lines
 from laminar_delta.catalog.state.progress import TellProgress, told
-from laminar_delta.catalog.state.streaming import PieceFile, check_all_there, stream
+from laminar_delta.catalog.state.streaming import PieceFile, stream
+from laminar_delta.catalog.state.together import check_all_there, stream_each
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, LaminarDeltaError, NotFoundError, StorageError
 from laminar_delta.logs import Event, log_event
@@ -123,14 +124,8 @@ class CheckpointState:
         return CheckpointState(as_saved(self.reading, self.row), self.row)
 
     def _pieces(self, layout: Layout) -> Iterator[bytes | memoryview]:
-        if layout.apply is None:
-            return stream(self.reading, self.owner, layout)
-        line = [*self.line(layout), layout]
-        state = b"".join(stream(self.reading, self.owner, line[0]))
-        for delta in line[1:]:
-            given = b"".join(stream(self.reading, self.owner, delta))
-            state = apply_delta(str(delta.apply), state, given)
-        return iter((state,))
+        members = [*self.line(layout), layout]
+        return applied(members, (stream(self.reading, self.owner, member) for member in members))
 
     def line(self, layout: Layout) -> list[Layout]:
         """The layouts an application delta stands upon, in order. Raises `CorruptionError` when one is missing."""
@@ -141,26 +136,48 @@ class CheckpointState:
         stores = (store for base in self.line(layout) for store in base.stores)
         return replace(layout, beneath=tuple(dict.fromkeys(stores)))
 
+    def lines(self, layouts: Sequence[Layout]) -> Iterator[list[Layout]]:
+        """Each of them behind those it stands upon. Raises like `line`."""
+        found: Iterable[list[Layout]]
+        try:
+            found = lines(self.reading, self.owner, layouts)
+        except (CorruptionError, StorageError) as damage:
+            raise_unless_damage(damage)
+            # One by one: only the line that is damaged is to fail.
+            found = map(self.line, layouts)
+        yield from ([*below, layout] for below, layout in zip(found, layouts, strict=True))
+
     def verify(self) -> None:
         """Reads everything as it is now, keeping nothing. Raises `CorruptionError` where something is not as saved."""
-        for layout in replace(self, heal=False).layouts():
-            self.verify_one(layout)
+        state = replace(self, heal=False)
+        state.verify_all(state.layouts())
 
-    def verify_one(self, layout: Layout, take: Callable[[memoryview], None] = lambda _: None) -> None:
-        """Reads one state, and what it stands upon, keeping nothing; `take` sees each piece of it."""
-        for base in self.line(layout):
-            for _ in stream(self.reading, self.owner, base):
-                pass
-        for piece in stream(self.reading, self.owner, layout):
-            take(piece)
+    def verify_all(
+        self, layouts: Sequence[Layout], take: Callable[[Layout, memoryview], None] = lambda _, __: None
+    ) -> None:
+        """Reads states, and what they stand upon, keeping nothing; `take` sees each piece of each state."""
+        for members, states in stream_each(self.reading, self.owner, self.lines(layouts)):
+            for layout, pieces in zip(members, states, strict=True):
+                for piece in pieces:
+                    if layout is members[-1]:
+                        take(layout, piece)
 
     def to_arrow(self) -> pa.Table:
         """All of it as a table of operator, partition and payload, for states that fit into memory."""
-        rows = [
-            {"operator": operator, "partition": partition, "payload": self.read(operator, partition)}
-            for operator, partitions in self.partitions().items()
-            for partition in partitions
-        ]
+        found = {(operator, 0): inline for operator, inline in self.inline().items()}
+        state, layouts = self.whole()
+        wanted = [layout for layout in layouts if (layout.operator, layout.partition) not in found]
+        try:
+            for members, states in stream_each(state.reading, state.owner, state.lines(wanted)):
+                found[members[-1].operator, members[-1].partition] = b"".join(applied(members, states))
+        except (CorruptionError, StorageError):
+            if not self.heal:
+                raise
+            for layout in wanted:
+                # One by one: each as it is now or as it was saved.
+                key = layout.operator, layout.partition
+                found[key] = found[key] if key in found else self.read(*key)
+        rows = [{"operator": key[0], "partition": key[1], "payload": payload} for key, payload in sorted(found.items())]
         return pa.Table.from_pylist(rows, schema=_PAYLOADS)
 
     def frame(self, spark: Any, *, piece_bytes: int | None = None) -> Frame:
@@ -206,9 +223,8 @@ class CheckpointState:
         if not self.heal:
             return self, layouts
         try:
-            for layout in layouts:
-                for member in (*self.line(layout), layout):
-                    check_all_there(self.reading, self.owner, member)
+            members = (member for members in self.lines(layouts) for member in members)
+            check_all_there(self.reading, self.owner, members)
         except (CorruptionError, StorageError) as damage:
             saved = self._as_saved(damage)
             return saved, saved.layouts()

@@ -76,8 +76,8 @@ class Measured:
 
 def checksum_over(states: Mapping[tuple[str, int], str]) -> str:
     """The `state_checksum` of a checkpoint: over the checksums of all its operator partitions."""
-    text = "\n".join(f"{operator!r} {partition} {found}" for (operator, partition), found in sorted(states.items()))
-    return xxh3_hex(text.encode("utf-8", "surrogatepass"))
+    text = "\n".join(f"{operator!a} {partition} {found}" for (operator, partition), found in sorted(states.items()))
+    return xxh3_hex(text.encode("ascii"))
 
 
 def chunk_row(fixed: Row, number: int, blocks: Sequence[Block]) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.reading import raise_unless_damage
@@ -35,39 +36,51 @@ def line(reading: Reading, pipeline: str, layout: Layout) -> list[Layout]:
     Raises:
         CorruptionError: One is missing.
     """
-    if not layout.upon:
-        return []
-    found: dict[tuple[int, str], Layout] = {}
-    accepted = _accepted(reading, pipeline, layout)
-    own = col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
-    for table in sorted({origin.table for origin in layout.upon}):
-        wanted = [origin.checkpoint_id for origin in layout.upon if origin.table == table]
+    return lines(reading, pipeline, [layout])[0]
+
+
+def lines(reading: Reading, pipeline: str, layouts: Sequence[Layout]) -> list[list[Layout]]:
+    """The same of several, with one look for all of them. What is wrong with the line of one is raised for all."""
+    origins = {origin for layout in layouts for origin in layout.upon}
+    if not origins:
+        return [[] for _ in layouts]
+    found: dict[tuple[str, int, int, str], Layout] = {}
+    accepted = _accepted(reading, pipeline, {origin.checkpoint_id for origin in origins})
+    deltas = [layout for layout in layouts if layout.upon]
+    own = col("operator").is_in(sorted({layout.operator for layout in deltas}))
+    own &= col("partition").is_in(sorted({layout.partition for layout in deltas}))
+    for table in sorted({origin.table for origin in origins}):
+        wanted = [origin.checkpoint_id for origin in origins if origin.table == table]
         for at, numbers in reading.of_checkpoints(table, wanted):
             where = col("pipeline").eq(pipeline) & col("checkpoint_id").is_in(numbers) & own
             where &= col("chunk").eq(LAYOUT_CHUNK)
             for row in at.rows(BY_NAME[table], where=where, columns=[*LAYOUT_COLUMNS, "attempt_id", "part_id"]):
-                key = row["checkpoint_id"], row["attempt_id"]
-                if key not in accepted or row["part_id"] in accepted[key]:
-                    found[key] = Layout.from_row(row)
-    missing = [o.checkpoint_id for o in layout.upon if (o.checkpoint_id, o.attempt_id) not in found]
+                number, attempt = row["checkpoint_id"], row["attempt_id"]
+                if (number, attempt) not in accepted or row["part_id"] in accepted[number, attempt]:
+                    found[row["operator"], row["partition"], number, attempt] = Layout.from_row(row)
+    return [_line(layout, found) for layout in layouts]
+
+
+def _line(layout: Layout, found: dict[tuple[str, int, int, str], Layout]) -> list[Layout]:
+    keys = [(layout.operator, layout.partition, origin.checkpoint_id, origin.attempt_id) for origin in layout.upon]
+    missing = [key[2] for key in keys if key not in found]
     if missing:
         raise CorruptionError(
             f"operator {layout.operator!r} partition {layout.partition} stands upon checkpoint {missing[0]}, "
             "whose layout is missing",
             expected=[origin.checkpoint_id for origin in layout.upon],
-            found=sorted(number for number, _ in found),
+            found=sorted(key[2] for key in keys if key in found),
             details={"operator": layout.operator, "partition": layout.partition, "checkpoint_id": missing[0]},
         )
-    return [found[origin.checkpoint_id, origin.attempt_id] for origin in layout.upon]
+    return [found[key] for key in keys]
 
 
-def _accepted(reading: Reading, pipeline: str, layout: Layout) -> dict[tuple[int, str], set[str]]:
-    """The parts that the checkpoints beneath a delta accepted: an attempt may have staged others too.
+def _accepted(reading: Reading, pipeline: str, numbers: set[int]) -> dict[tuple[int, str], set[str]]:
+    """The parts that the checkpoints beneath deltas accepted: an attempt may have staged others too.
 
     One whose manifest is gone is left out. What it stored is verified all the same.
     """
-    numbers = sorted({origin.checkpoint_id for origin in layout.upon})
-    where = col("pipeline").eq(pipeline) & col("checkpoint_id").is_in(numbers)
+    where = col("pipeline").eq(pipeline) & col("checkpoint_id").is_in(sorted(numbers))
     try:
         rows = reading.rows(MANIFESTS, where=where, columns=["checkpoint_id", "attempt_id", "children"])
     except (CorruptionError, StorageError) as damage:

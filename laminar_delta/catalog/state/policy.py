@@ -31,11 +31,15 @@ class StatePolicy:
     inline_bytes: int = 16 << 10
     """State up to this size stays in the manifest row: it costs no commit of its own, and listing checkpoints does not read it.
     The benchmark `state` shows where this stops being faster."""
+    inline_together_bytes: int = 256 << 10
+    """What may stay in the manifest row of all operators together, but never less than of one. Of more, none stays: the commit
+    is due anyway. A save would be faster inline up to some megabytes, but recovery holds the rows of all checkpoints."""
 
     def __post_init__(self) -> None:
-        for name in ("block_bytes", "chunk_bytes", "part_bytes", "longest_chain", "inline_bytes"):
+        may_be_none = ("inline_bytes", "inline_together_bytes")
+        for name in ("block_bytes", "chunk_bytes", "part_bytes", "longest_chain", *may_be_none):
             value = check_ordering_number(name, getattr(self, name))
-            if value < 1 and name != "inline_bytes":
+            if value < 1 and name not in may_be_none:
                 raise InvalidInputError(f"{name} is too small", expected="1 or more", found=value)
             object.__setattr__(self, name, value)
         for name in ("most_stale", "most_changed"):

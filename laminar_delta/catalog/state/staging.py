@@ -7,11 +7,15 @@ chain of its own. Never more than about one part of it is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from laminar_delta.catalog.attempt import Attempt, Part
+from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.state.again import stored_blocks
 from laminar_delta.catalog.state.appending import StateAppender
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.chunks import Measured, chunk_row
@@ -20,15 +24,18 @@ from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.state.packing import Packer, Pinned
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress, TellProgress
-from laminar_delta.catalog.state.upon import is_worth_a_delta, origins
+from laminar_delta.catalog.state.upon import is_bounded, is_worth_a_delta, origins
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter
-from laminar_delta.errors import InvalidInputError
+from laminar_delta.errors import InvalidInputError, LaminarDeltaError
+from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
     from laminar_delta.codec import Block, StateSource
     from laminar_delta.engine.base import Engine
+
+_LOG = logging.getLogger(__name__)
 
 States = Mapping[Key, "StateSource | AppliedDelta"]
 Layouts = Mapping[Key, Layout]
@@ -97,7 +104,9 @@ def stage_all_state(
         for attempt, states, upon, policy in saves:
             found: dict[Key, Layout] = {}
             for (operator, partition), source in states.items():
-                cutting = Cutting(attempt, operator, partition, source, policy, upon.get((operator, partition)))
+                again = partial(stored_blocks, Reading(engine), attempt.pipeline)
+                before = upon.get((operator, partition))
+                cutting = Cutting(attempt, operator, partition, source, policy, before, again)
                 for row in cutting.rows(packer):
                     appender.add(cutting.table, row)
                     if tell is not None:
@@ -147,7 +156,9 @@ class Cutting:
         source: StateSource | AppliedDelta,
         policy: StatePolicy,
         upon: Layout | None,
+        again: Callable[[Layout, set[bytes]], Iterator[Block]] | None = None,
     ) -> None:
+        """`upon` is what it may be stored upon, and `again` reads blocks of that, where somebody can: see `state.again`."""
         self._attempt = attempt
         self._operator = operator
         self._partition = partition
@@ -158,6 +169,7 @@ class Cutting:
         self._source = source.data if isinstance(source, AppliedDelta) else source
         is_worth_it = self._applied is None and upon is not None and is_worth_a_delta(upon, self._source, policy)
         self._upon = upon if is_worth_it else None
+        self._again = again
         is_delta = self._upon is not None or self._applied is not None
         self.table = OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name
         self.done = 0
@@ -199,29 +211,62 @@ class Cutting:
         yield self.layout.row(fixed)
 
     def _chunks(self, cutter: BlockCutter, names: bytearray) -> Iterator[tuple[tuple[int, list[Block]], bool]]:
-        """The blocks that are not known yet, numbered by chunk and whether it is full; the names of all in `names`."""
-        before: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
-        known: set[bytes] = set()
+        """The blocks to store, numbered by chunk and whether it is full; the names of all in `names`."""
         per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
         pinned = Pinned(self._source, self._policy.chunk_bytes)
         fresh: list[Block] = []
         number = 0
-        for block in cutter:
-            names += block.name
-            self.done += len(block.data)
-            if block.name in before:
-                self._uses_before = True
-                continue
-            if block.name in known:
-                continue
-            known.add(block.name)
+        for block in self._to_store(cutter, names):
             fresh.append(pinned.kept(block))
-            if len(fresh) == per_chunk:
-                yield (number, fresh), True
+            # A shorter block is the last of its chunk.
+            if len(fresh) == per_chunk or len(block.data) < self._policy.block_bytes:
+                yield (number, fresh), len(fresh) == per_chunk
                 number, fresh = number + 1, []
                 pinned.next_chunk()
         if fresh:
             yield (number, fresh), False
+
+    def _to_store(self, cutter: BlockCutter, names: bytearray) -> Iterator[Block]:
+        before: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+        known: set[bytes] = set()
+        kept: set[bytes] = set()
+        stored = 0
+        for block in cutter:
+            names += block.name
+            self.done += len(block.data)
+            if block.name in before:
+                kept.add(block.name)
+            elif block.name not in known:
+                known.add(block.name)
+                stored += len(block.data)
+                yield block
+        self._uses_before = bool(kept)
+        if not kept or self._upon is None or self._again is None:
+            return
+        if not is_bounded(self._upon.stored_bytes + stored, cutter.length, self._policy):
+            yield from self._stored_anew(self._upon, kept, self._again)
+
+    def _stored_anew(
+        self, upon: Layout, kept: set[bytes], again: Callable[[Layout, set[bytes]], Iterator[Block]]
+    ) -> Iterator[Block]:
+        try:
+            yield from again(upon, kept)
+        except LaminarDeltaError as error:
+            # It is as good or bad upon its chain as it was before, and the next one is stored whole.
+            log_event(
+                _LOG,
+                logging.WARNING,
+                Event.STATE_NOT_STORED_ANEW,
+                "the state of operator %r partition %d stays upon a chain that grew stale: %s",
+                self._operator,
+                self._partition,
+                error,
+                pipeline=self._attempt.pipeline,
+                checkpoint_id=self._attempt.checkpoint_id,
+                error=str(error),
+            )
+        else:
+            self._uses_before = False
 
     def _stores(self, stored: int) -> tuple[Store, ...]:
         # A stream that turned out to be wholly another is stored upon nothing, and what was before is not kept for it.

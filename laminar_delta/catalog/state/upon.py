@@ -53,16 +53,22 @@ def check_upon(upon: Layouts, attempt: Attempt, states: States, policy: StatePol
 
 
 def is_stored_upon(upon: Layout, policy: StatePolicy) -> bool:
-    """Whether a state that comes in pieces is stored as a delta upon a layout: nobody can look at it beforehand."""
-    return upon.may_grow(policy) and upon.blocks > 0
+    """Whether a state that comes in pieces is begun as a delta upon a layout: nobody can look at it beforehand.
+
+    As much is expected to have changed as the last time. What turns out otherwise is stored anew when its end is known: see
+    `again`.
+    """
+    expected = upon.stores[-1].raw_bytes if len(upon.stores) > 1 else 0
+    grown = upon.stored_bytes + expected
+    return upon.may_grow(policy) and upon.blocks > 0 and is_bounded(grown, upon.length, policy)
 
 
 def is_worth_a_delta(upon: Layout, source: StateSource, policy: StatePolicy) -> bool:
     """Whether a delta upon a layout is to be stored. Looked at beforehand where that costs no more than hashing."""
-    if not is_stored_upon(upon, policy):
-        return False
     if not isinstance(source, (bytes, bytearray, memoryview)):
-        return True
+        return is_stored_upon(upon, policy)
+    if not upon.may_grow(policy) or upon.blocks == 0:
+        return False
     view = flat_view(source)
     known = set(upon.names_from(0, upon.blocks))
     size = policy.block_bytes
@@ -72,6 +78,10 @@ def is_worth_a_delta(upon: Layout, source: StateSource, policy: StatePolicy) -> 
         if block_name(block) not in known
     )
     # The second also for a state that shrank: what the one before stored would be more than all of it.
-    return changed <= len(view) * policy.most_changed and upon.stored_bytes + changed <= len(view) * (
-        1 + policy.most_stale
-    )
+    is_little = changed <= len(view) * policy.most_changed
+    return is_little and is_bounded(upon.stored_bytes + changed, len(view), policy)
+
+
+def is_bounded(stored: int, length: int, policy: StatePolicy) -> bool:
+    """Whether a chain that stores so much of a state of this length may go on."""
+    return stored <= length * (1 + policy.most_stale)

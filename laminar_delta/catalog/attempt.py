@@ -1,13 +1,14 @@
 """An attempt at a checkpoint: children staged under its id, invisible until a manifest row lists them.
 
-An attempt is a small token: staging may happen in other processes than the commit. Each staged append is a part with an id of
-its own; the commit says which parts it accepts, so a part that arrives late, or twice, stays invisible.
+An attempt is a small token: it is pickled to another process, which stages under it and gives its parts back the same way.
+Each staged append is a part with an id of its own; the commit says which parts it accepts, so a part that arrives late, or
+twice, stays invisible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -60,10 +61,6 @@ class Attempt:
             "generation": self.generation,
             "owner": self.owner,
         }
-
-    def to_dict(self) -> dict[str, object]:
-        """The token as plain values, to pass on to another process."""
-        return asdict(self)
 
 
 def shared_metadata(operation: str, attempts: Sequence[Attempt]) -> dict[str, object]:

@@ -11,8 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 import laminar_delta as ld
+from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS
 from laminar_delta.errors import ErrorCode, StorageError
+from laminar_delta.model import ConnectorCheckpoint
 from laminar_delta.testing.scenarios import save
 from tests.support.harnesses import sorted_uris
 
@@ -20,7 +22,10 @@ PIPELINES = 1_000
 CHECKPOINTS = 100
 COMMITS = 10
 READ = ["pipeline-0000", "pipeline-0500", "pipeline-0999"]
-"""Pipelines whose checkpoints are saved one by one; the others' are copies of theirs, in bulk."""
+"""Pipelines that are read and have one checkpoint; the others' are copies of theirs, in bulk."""
+LONG = "pipeline-0250"
+"""One that is read and has as many checkpoints as the others, of its own."""
+OWN = {**dict.fromkeys(READ, 1), LONG: CHECKPOINTS}
 ORDER = ("pipeline", "checkpoint_id")
 
 
@@ -31,11 +36,18 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> ld.Catalog:
     for name in READ:
         with catalog.writer(name) as writer:
             save(writer)
+    with catalog.writer(LONG) as writer:
+        save_all(writer, [BulkSave(manifest=_manifest(number)) for number in range(1, CHECKPOINTS + 1)])
     for table in (MANIFESTS.name, SOURCE_OFFSETS.name):
         for part in _many(catalog.engine.read(table)):
             catalog.engine.append(table, part)
         catalog.engine.optimize(table, order_by=ORDER)
     return catalog
+
+
+def _manifest(number: int) -> ld.CheckpointManifest:
+    offsets = {"kafka": ConnectorCheckpoint(offsets={"0": str(number)}, epoch=number)}
+    return ld.CheckpointManifest(version=1, checkpoint_id=number, epoch=number, timestamp_ms=1, source_offsets=offsets)
 
 
 def _many(rows: pa.Table) -> Iterator[pa.Table]:
@@ -46,8 +58,8 @@ def _many(rows: pa.Table) -> Iterator[pa.Table]:
             (f"pipeline-{number:04}", checkpoint)
             for checkpoint in range(2 + commit, 2 + CHECKPOINTS, COMMITS)
             for number in range(PIPELINES)
-            # The ones that are read have a single checkpoint, which is then their latest.
-            if f"pipeline-{number:04}" not in READ
+            # A copy's children are not what its manifest says: it cannot be read.
+            if f"pipeline-{number:04}" not in OWN
         ]
         part = copied.take(pa.array([0] * len(keys)))
         changed: dict[str, pa.Array[Any]] = {
@@ -64,7 +76,7 @@ def _many(rows: pa.Table) -> Iterator[pa.Table]:
         yield part
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("table", [MANIFESTS.name, SOURCE_OFFSETS.name])
 def test_latest_opens_only_the_files_whose_statistics_match(catalog: ld.Catalog, table: str, name: str) -> None:
     files = _files(catalog, table)
@@ -75,7 +87,7 @@ def test_latest_opens_only_the_files_whose_statistics_match(catalog: ld.Catalog,
     with _away(others):
         latest = catalog.pipeline(name).latest()
         assert latest is not None
-        assert latest.checkpoint_id == 1
+        assert latest.checkpoint_id == OWN[name]
     with _away(matching), pytest.raises(StorageError) as caught:
         catalog.pipeline(name).latest()
     assert caught.value.code is ErrorCode.FILE_MISSING
@@ -83,7 +95,7 @@ def test_latest_opens_only_the_files_whose_statistics_match(catalog: ld.Catalog,
 
 def test_the_catalog_is_as_large_as_it_should_be(catalog: ld.Catalog) -> None:
     rows = catalog.engine.read(MANIFESTS.name, columns=["pipeline"])
-    assert rows.num_rows == (PIPELINES - len(READ)) * CHECKPOINTS + len(READ)
+    assert rows.num_rows == (PIPELINES - len(OWN)) * CHECKPOINTS + sum(OWN.values())
     assert len(catalog.pipelines()) == PIPELINES
 
 

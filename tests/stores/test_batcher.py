@@ -146,7 +146,7 @@ def target_and_reader(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[B
     )
 
 
-def test_a_second_flush_of_an_epoch_is_beside_the_first(target_and_reader: tuple[BatchTarget, Any]) -> None:
+def test_q18_a_second_flush_of_an_epoch_is_beside_the_first(target_and_reader: tuple[BatchTarget, Any]) -> None:
     target, reader = target_and_reader
     batcher = CheckpointBatcher(target)
     for number in range(4):

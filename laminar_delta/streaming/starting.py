@@ -6,6 +6,7 @@ Where options cannot say it exactly, that is an error that names what can: `rest
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.choosing import FailedSinks
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint
     from laminar_delta.streaming.kafka_checks import KafkaSettings
+
+_LOCAL = re.compile(r"^file:/{3}(?!/)")
 
 EARLIEST = -2
 """Where Kafka's beginning is, in Spark's words."""
@@ -99,7 +102,7 @@ def starting_options(
 
 
 def files_read(catalog: Catalog, pipeline: str, source: str, checkpoint_id: int | None = None) -> list[str]:
-    """The files a file source had read by a checkpoint, as Spark names them: `_metadata.file_path` compares with them.
+    """The files a file source had read by a checkpoint, as `_metadata.file_path` names them: it compares with these.
 
     Raises:
         InvalidInputError: It is no file source.
@@ -117,7 +120,8 @@ def files_read(catalog: Catalog, pipeline: str, source: str, checkpoint_id: int 
                 paths.update(str(json.loads(line)["path"]) for line in entry.decode().split("\n")[1:] if line)
             except (KeyError, TypeError, ValueError) as error:
                 raise CorruptionError(f"what is kept of {name} cannot be read: {error}") from error
-    return sorted(paths)
+    # The log has local files under an empty authority, and the column under none. Encoded they are alike.
+    return sorted(_LOCAL.sub("file:/", path) for path in paths)
 
 
 def find_source(

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.interop.sparkdir.logs import parse_offsets
-from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written, schema_hash
+from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written, files_read, schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
 from tests.support.streams import PIPELINE, FileFrameSink, ForgetfulFrameSink, Stream, quick
 
@@ -374,6 +374,18 @@ def test_a_write_that_delta_skipped_is_told(stream: Stream) -> None:
     _late_write(stream, first.query_id, 7)
     with pytest.raises(StreamingQueryException, match="Delta skipped the write of batch 1"):
         stream.run()
+
+
+def test_files_are_named_as_spark_compares_them(stream: Stream) -> None:
+    """To leave out what was read, a new query compares `_metadata.file_path` with these: also where names are encoded."""
+    stream.add(4)
+    names = ["a b.json", "50%.json", "caf\u00e9.json", "100%25 #?.json"]
+    for path, name in zip(sorted((stream.home / "in").iterdir()), names, strict=True):
+        path.rename(path.with_name(name))
+    stream.run()
+    found = files_read(stream.catalog, PIPELINE, "source-0")
+    rows = stream.spark.read.schema("id long").json(str(stream.home / "in")).select("_metadata.file_path").distinct()
+    assert found == sorted(row["file_path"] for row in rows.collect())
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_what_a_file_source_noted_follows_its_own_numbers(tmp_path: Path) -> Non
     restore_spark_checkpoint(catalog, "q", 12, tmp_path / "last")
     assert sources(tmp_path / "last") == ["10", "11", "9.compact"]
     assert len(files_read(catalog, "q", "source-0", 12)) == 12
-    assert files_read(catalog, "q", "source-0", 3) == ["file:///in/0", "file:///in/1"]
+    assert files_read(catalog, "q", "source-0", 3) == ["file:/in/0", "file:/in/1"]
     # Without the checkpoint that has it, what the source noted is not whole.
     catalog.pipeline("q").prune(ld.RetentionPolicy(keep_last=4))
     restore_spark_checkpoint(catalog, "q", 12, tmp_path / "again")

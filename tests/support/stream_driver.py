@@ -55,13 +55,16 @@ MOST_PER_LIFE = 3
 
 @dataclass(frozen=True)
 class Kill:
-    """Where a driver dies: the pipeline, the step, the side of it (or amid the write of it), and the how-manieth time."""
+    """Where a driver dies: the pipeline, the step, the side of it (or amid the write of it), and the how-manieth time; and the
+    pipeline that has told of a batch by then.
+    """
 
     pipeline: str
     step: str
     moment: str
     count: int
     jvm_too: bool
+    once_told: str | None = None
 
 
 class Driver:
@@ -74,6 +77,7 @@ class Driver:
         (self.home / "jvm.pid").write_text(str(self.jvm_pid))
         self.passed = 0
         self.begun: Counter[str] = Counter()
+        self.told = {kind: threading.Event() for kind in order["sources"]}
 
     def run(self) -> None:
         catalog = ld.open_catalog(location(self.home, by_name=self.order["by_name"]), spark=self.spark)
@@ -127,6 +131,7 @@ class Driver:
     def _keep(self, kind: str, result: BatchResult) -> None:
         with (self.home / "results.jsonl").open("a") as file:
             file.write(json.dumps({"pipeline": kind, **asdict(result)}) + "\n")
+        self.told[kind].set()
 
     def _pass(self, kind: str, step: BatchStep | Step, when: When) -> None:
         kill = self.kill
@@ -158,6 +163,8 @@ class Driver:
 
     def _die(self, count: int) -> None:
         assert self.kill is not None
+        if self.kill.once_told is not None:
+            self.told[self.kill.once_told].wait()
         died = {"pipeline": self.kill.pipeline, "step": self.kill.step, "side": self.kill.moment, "count": count}
         with (self.home / DIED).open("a") as file:
             file.write(json.dumps(died) + "\n")

@@ -127,14 +127,21 @@ class Others:
         return self._found[batch]
 
     def document(self, batch: int) -> dict[str, Any] | None:
-        """The log entries of a batch, of whichever of its checkpoints they can be read; None when of none."""
+        """The log entries of a batch; see `readable`."""
+        found = self.readable(batch)
+        return None if found is None else found[1]
+
+    def readable(self, batch: int) -> tuple[CheckpointState, dict[str, Any]] | None:
+        """What is kept of a batch and its log entries, of whichever of its checkpoints they can be read; None when of none."""
         for row in self.candidates.get(batch, ()):
             try:
                 state = self._state_of(row, batch)
-                if state is not None:
-                    return document_of(state)
+                document = None if state is None else document_of(state)
             except (CorruptionError, StorageError) as damage:
                 raise_unless_damage(damage)
+                continue
+            if state is not None and document is not None:
+                return state, document
         return None
 
     def _find(self, batch: int) -> CheckpointState | None:

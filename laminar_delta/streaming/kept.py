@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError
+from laminar_delta.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, flattened, parse_offsets
 from laminar_delta.interop.sparkdir.source import DOCUMENT, ENTRIES, LISTING, SOURCES, STORE
-from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position, own_numbers
 from laminar_delta.streaming.documents import Others, document_of, origin_of, query_and_batch
 from laminar_delta.streaming.offsets import kafka_offsets
 
@@ -43,6 +44,9 @@ class KeptBatch:
     """By path below the directory."""
     has_later: bool = False
     """Whether the catalog has later batches of the same query that were delivered."""
+    unfinished: dict[str, bytes] = field(default_factory=dict)
+    """By path below the directory, the plan of the batch after, where that was saved and not delivered: what the sources noted,
+    then the entry of the offset log."""
     lacks_state: bool = False
     """Whether the query has state that was not captured with it."""
     notes: list[str] = field(default_factory=list)
@@ -70,6 +74,7 @@ class KeptBatch:
             planned=planned,
             offsets=offsets,
             has_later=self.has_later or other.has_later,
+            unfinished=self.unfinished,
         )
 
 
@@ -115,6 +120,8 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
     _add_commit(kept, document, others)
     _add_batch_before(kept, document, others)
     _add_source_logs(kept, others)
+    if not kept.has_later and not state.row["derived_how"]:
+        _add_unfinished(kept, others)
     return kept
 
 
@@ -256,14 +263,47 @@ def _add_source_logs(kept: KeptBatch, others: Others) -> None:
         )
 
 
+def _add_unfinished(kept: KeptBatch, others: Others) -> None:
+    """The plan of the batch that was begun after this one. Some sink may have it: the query has to run it as it was."""
+    number = kept.batch_id + 1
+    found = others.readable(number)
+    if found is None:
+        return
+    state, document = found
+    entry = document["offsets"].encode()
+    brought: dict[str, bytes] = {}
+    for index, offset in enumerate(parse_offsets(f"offsets/{number}", entry).offsets):
+        try:
+            entries = {**_entries(document), **_whole_entries(state, index)}
+        except (CorruptionError, StorageError) as damage:
+            raise_unless_damage(damage)
+            kept.notes.append(f"the plan of batch {number}, which was begun, cannot be read: {damage.message}")
+            return
+        before = kept.planned.offsets[index] if index < len(kept.planned.offsets) else None
+        for at in own_numbers(number, offset, before):
+            names = _names(index, at)
+            name = next((one for one in names if one in entries), None)
+            if name is not None:
+                brought[name] = entries[name]
+            elif log_position(offset) is not None and kept.source_logs.keys().isdisjoint(names):
+                kept.notes.append(f"what source {index} noted of batch {number}, which was begun, is not kept")
+                return
+    kept.unfinished = {**brought, f"offsets/{number}": entry}
+
+
+def _names(index: int, number: int) -> tuple[str, str]:
+    """What an entry of a source's log can be called."""
+    return f"sources/{index}/{number}", f"sources/{index}/{number}{COMPACT}"
+
+
 def _take_down(kept: KeptBatch, entries: Mapping[str, bytes], wanted: dict[int, int]) -> bool:
     """Takes entries from the numbers wanted down as far as they go; whether some are still wanted then."""
     for index, number in list(wanted.items()):
         at = number
-        while at >= 0 and f"sources/{index}/{at}" in entries:
-            kept.source_logs[f"sources/{index}/{at}"] = entries[f"sources/{index}/{at}"]
+        while at >= 0 and (name := _names(index, at)[0]) in entries:
+            kept.source_logs[name] = entries[name]
             at -= 1
-        whole = f"sources/{index}/{at}{COMPACT}"
+        whole = _names(index, at)[1]
         if whole in entries:
             kept.source_logs[whole] = entries[whole]
             at = -1

@@ -1,7 +1,8 @@
 """Making a checkpoint directory for Spark from a checkpoint, so that a query goes on right after it.
 
 The batch is written as planned and committed; Spark begins the one after. Nothing but what Spark needs for that is written:
-the last two entries of the offset log, the commit, what the sources noted, and the files of the state.
+the last two entries of the offset log, the commit, what the sources noted, and the files of the state. A batch after it that
+was begun and not delivered is written as planned too: some sink may have it, and it must not come to them with other records.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class RestoredCheckpoint:
     query_id: str
     is_new_query: bool
     """Whether the query goes on under an id of its own: then no sink takes its batches for ones it has already."""
+    unfinished_batch_id: int | None = None
+    """The next one, where it was begun and not delivered: it stands there as it was planned, and the query runs it again."""
     files: int
     state_files: int
     replaced: str | None = None
@@ -111,13 +114,15 @@ def restore_spark_checkpoint(
         )
     fresh = kept.has_later if new_query is None else new_query
     query_id = str(uuid.uuid4()) if fresh or kept.query_id is None else kept.query_id
+    goes_on = query_id == kept.query_id
     made = RestoredCheckpoint(
         location=place.root,
         pipeline=pipeline,
         checkpoint_id=checkpoint_id,
         batch_id=kept.batch_id,
         query_id=query_id,
-        is_new_query=query_id != kept.query_id,
+        is_new_query=not goes_on,
+        unfinished_batch_id=kept.batch_id + 1 if goes_on and kept.unfinished else None,
         files=0,
         state_files=0,
         notes=tuple(kept.notes),
@@ -177,6 +182,9 @@ def _write(kept: KeptBatch, made: RestoredCheckpoint, output: Output) -> int:
         output.write(f"commits/{batch}", [entry], sha256="")
     for batch, entry in sorted(kept.offsets.items()):
         output.write(f"offsets/{batch}", [entry], sha256="")
+    if made.unfinished_batch_id is not None:
+        for name, entry in kept.unfinished.items():
+            output.write(name, [entry], sha256="")
     return states
 
 

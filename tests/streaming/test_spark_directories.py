@@ -336,6 +336,53 @@ def test_a_line_that_began_in_a_restored_directory_is_restored_again(catalog: ld
     assert sources(tmp_path / "fourth") == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("begun", [3, 9], ids=["an entry of its own", "an entry with all before"])
+def test_a_batch_that_was_begun_stands_in_the_directory_as_it_was_planned(
+    catalog: ld.Catalog, tmp_path: Path, begun: int
+) -> None:
+    """More may have come in since: planned anew it would be refused, because some sink may have it."""
+
+    def fn(frame: Any, batch: Any) -> Any:
+        return frame
+
+    first, sink = Planned(tmp_path / "query"), TableSink("out")
+    for batch in range(begun):
+        first.run(catalog, batch, Frame(batch), fn, [sink])
+    sink.failing = RuntimeError("the disk is full")
+    with pytest.raises(StorageError, match="was not delivered"):
+        first.run(catalog, begun, Frame(begun), fn, [sink])
+    sink.failing = None
+    apart = restore_spark_checkpoint(catalog, "orders", begun, tmp_path / "apart", new_query=True)
+    assert apart.unfinished_batch_id is None
+    assert not (tmp_path / "apart/offsets" / str(begun)).exists()
+    made = restore_spark_checkpoint(catalog, "orders", begun, tmp_path / "again")
+    assert (made.batch_id, made.unfinished_batch_id, made.is_new_query) == (begun - 1, begun, False)
+    assert sources(tmp_path / "again") == sources(tmp_path / "query")
+    for path in (tmp_path / "query/sources/0").iterdir():
+        assert (tmp_path / "again/sources/0" / path.name).read_bytes() == path.read_bytes()
+    there, here = (tmp_path / name / "offsets" / str(begun) for name in ("again", "query"))
+    assert there.read_bytes() == here.read_bytes()
+    assert [path.name for path in (tmp_path / "again/commits").iterdir()] == [str(begun - 1)]
+    with Planned(tmp_path / "again", made.query_id).deliver(catalog, fn, [sink]) as deliver:
+        deliver(Frame(begun), begun)  # type: ignore[arg-type]  # stands in for Spark's
+    assert deliver.last is not None
+    assert deliver.last.delivery is Delivery.REPLAYED_WRITTEN
+    assert restore_spark_checkpoint(catalog, "orders", begun, tmp_path / "back").unfinished_batch_id is None
+
+
+def test_a_batch_that_was_begun_is_none_of_a_line_that_goes_back(catalog: ld.Catalog, tmp_path: Path) -> None:
+    first, sink = Planned(tmp_path / "query"), TableSink("out")
+    first.run(catalog, 0, Frame(0), lambda frame, batch: frame, [sink])
+    sink.failing = RuntimeError("the disk is full")
+    with pytest.raises(StorageError, match="was not delivered"):
+        first.run(catalog, 1, Frame(1), lambda frame, batch: frame, [sink])
+    with catalog.writer("orders") as writer:
+        derived = writer.rewind(1, reason="that batch was wrong").checkpoint_id
+    made = restore_spark_checkpoint(catalog, "orders", derived, tmp_path / "again")
+    assert (made.batch_id, made.unfinished_batch_id) == (0, None)
+    assert not (tmp_path / "again/offsets/1").exists()
+
+
 @pytest.mark.parametrize("files", [1, 200], ids=["in the row", "too long for the row"])
 def test_nothing_is_captured_into_the_pipeline_of_foreach_batch(
     catalog: ld.Catalog, tmp_path: Path, files: int

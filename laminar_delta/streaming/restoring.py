@@ -22,7 +22,7 @@ from laminar_delta.interop.sparkdir.archive import unpack
 from laminar_delta.interop.sparkdir.source import RESTORED, STORE
 from laminar_delta.interop.writing import Output
 from laminar_delta.model import new_attempt_id
-from laminar_delta.streaming.kept import KeptBatch, find_batch, find_captured
+from laminar_delta.streaming.finding import find_batch, find_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
     from laminar_delta.catalog.catalog import Catalog
+    from laminar_delta.streaming.kept import KeptBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

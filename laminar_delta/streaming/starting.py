@@ -16,8 +16,8 @@ from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.catalog.standing import standing
 from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, NotFoundError
 from laminar_delta.model.status import SinkCommitKind
+from laminar_delta.streaming.finding import find_batch
 from laminar_delta.streaming.kafka_checks import broker_range
-from laminar_delta.streaming.kept import find_batch
 from laminar_delta.streaming.offsets import DELTA, EXACTLY, FILES, KAFKA, delta_version, kafka_offsets, kind_of
 
 if TYPE_CHECKING:

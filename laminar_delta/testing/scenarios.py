@@ -195,7 +195,7 @@ def saving_changes(story: Story) -> None:
 
 
 def committing_sessions(story: Story) -> None:
-    """Positions of sources: changed together, staged by a task, cleared under another configuration."""
+    """Positions of sources: changed together, staged by a task, committed again, cleared under another configuration."""
     store = SourceCheckpointStore(story.open(), PIPELINE, owner="child")
     store.take_generation()
     story.begin()
@@ -212,6 +212,11 @@ def committing_sessions(story: Story) -> None:
     session.take_steps()
     session.commit()
     story.done(session=3)
+    # Asked for again, as by a workflow that tries its last task twice: found, and not made.
+    again = store.session(session.token)
+    again.take_steps()
+    assert again.commit().replayed
+    story.done(repeated=3)
     started = store.start(3)
     story.done(resumed=started.resumed)
     store.remove_steps()

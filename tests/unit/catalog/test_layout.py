@@ -27,7 +27,7 @@ LAYOUT = Layout(
 
 
 def test_the_hash_is_of_the_text_on_the_page() -> None:
-    example = re.search(r"```text layout\n(.+)\n```", PAGE)
+    example = re.search(r"```text\n(\(.+\))\n```", PAGE)
     assert example is not None
     assert LAYOUT.row(FIXED)["xxh3"] == Decimal(block_hash(LAYOUT.names + example[1].encode("ascii")))
 

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -201,6 +202,32 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     with pytest.raises(FencedError):
         store.session()
     assert successor.read_all_checkpoints() == {"kafka": at(2), "files": at(2)}
+
+
+def test_a_session_that_a_statement_overtook_is_told_so_and_leaves_no_entry(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    """The statement comes right before the session's MERGE, after the look whether that has an effect: it takes no lock."""
+    store = SourceCheckpointStore(catalog, "overtaken")
+    notebook.set(pipeline="overtaken", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "kafka", "sequence": 1}])
+    session = store.session()
+    session.stage("files", 7, b"7")
+    real, told = catalog.engine._is_idle, []  # type: ignore[attr-defined]
+
+    def overtaken(*given: Any) -> bool:
+        idle = bool(real(*given))
+        told.append((idle, notebook.commit()))
+        return idle
+
+    with patch.object(catalog.engine, "_is_idle", overtaken), pytest.raises(ld.ConflictError, match="came first"):
+        session.commit()
+    assert told == [(False, (2, "committed"))]
+    assert store.read_all_checkpoints() == {"kafka": at(1)}
+    assert session.id not in {record.session_id for record in store.history()}
+    session.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(7, b"7")}
 
 
 def test_a_statement_commits_nothing_where_rows_are_lost_until_a_session_heals_them(

@@ -172,7 +172,8 @@ class SourceCheckpointStore:
         """Decides where the query begins: under the same configuration where it was, otherwise anew.
 
         With another hash, or with positions and no hash, everything is cleared and the hash written, in one commit. What cannot
-        be read is an error, and changes nothing.
+        be read is an error, and changes nothing. As long as nothing was committed under a configuration, it begins anew: who
+        was to clear what goes with the positions may have ended before that.
 
         Args:
             config_hash: Of the configuration now.

@@ -74,6 +74,10 @@ def start(
     def decide(session: Session) -> StartUp:
         stored, found = session.read_config_hash(), session.read_all()
         if stored == config_hash:
+            if session.is_empty():
+                # Whoever was told so first may have ended before it cleared what else belongs to the old positions.
+                reason = "nothing was committed under this configuration yet"
+                return StartUp(config_hash=config_hash, resumed=False, reason=reason)
             wanted = found if sources is None else {name: found[name] for name in sources if name in found}
             return StartUp(config_hash=config_hash, resumed=True, positions=wanted, reason="same configuration")
         if stored is not None:

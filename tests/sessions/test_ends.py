@@ -97,6 +97,7 @@ def test_a_start_that_storage_failed_can_be_tried_again_while_its_error_is_kept(
         with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError) as kept:
             store.start(5)
         assert not store.start(5).resumed
+        store.stage_checkpoint("kafka", 1)
         assert store.start(5).resumed
     assert "no space" in str(kept.value)
 

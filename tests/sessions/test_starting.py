@@ -66,6 +66,21 @@ def test_another_configuration_clears_everything_and_writes_its_hash_in_one_comm
     assert again.read_result_sequence("q") is None
 
 
+def test_a_configuration_under_which_nothing_was_committed_begins_anew_again(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    """Whoever was told to begin anew may have ended before it cleared its own index of what the old positions led to."""
+    again = open_store()
+    again.start(CONFIG + 1)
+    before = commits(catalog)
+    started = again.start(CONFIG + 1)
+    assert (started.resumed, dict(started.positions)) == (False, {})
+    assert started.reason == "nothing was committed under this configuration yet"
+    assert commits(catalog) == before
+    again.write_result_sequence("q", 1)
+    assert again.start(CONFIG + 1).resumed
+
+
 def test_resuming_is_behind_the_fence(used: ld.SourceCheckpointStore, open_store: StoreOpener) -> None:
     """What a starting query reads is all there will be: the one before cannot add to it any more."""
     late = used.session()

@@ -194,7 +194,9 @@ class SourceCheckpointStore:
 
         Args:
             started: What `start` said.
-            gaps: Those sources, and from where each can be read now; None: from its beginning only.
+            gaps: Those sources, and what counts as processed of each from now on: the sequence of the last event that is gone,
+                which is the one before the first that can be read, and the position to read from. None: nothing, it can be
+                read from its beginning only.
             policy: Fail, clear everything and begin anew, or skip what is missing. Beginning anew happens once.
 
         Raises:

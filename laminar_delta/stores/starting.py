@@ -30,7 +30,7 @@ class RecoveryPolicy(str, Enum):
     AUTO_RESET = "auto_reset"
     """Everything is cleared, and all sources begin anew."""
     AUTO_SKIP_GAP = "auto_skip_gap"
-    """The source goes on from where it can be read; what lies in between is skipped."""
+    """The source goes on from where it can be read; what lies in between is skipped and counts as processed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,6 +149,7 @@ def test_auto_skip_gap_goes_on_from_where_the_source_can_be_read(
 ) -> None:
     started = used.start(CONFIG)
     before = commits(catalog)
+    # The first event that is left is number 101.
     gaps = {"kafka": at(100, b"earliest"), "files": None}
     skipped = used.after_gap(started, gaps, RecoveryPolicy.AUTO_SKIP_GAP)
     assert skipped.resumed
@@ -156,6 +157,8 @@ def test_auto_skip_gap_goes_on_from_where_the_source_can_be_read(
     assert skipped.skipped == ("files", "kafka")
     assert commits(catalog) == before + 1
     assert used.read_all_checkpoints() == {"kafka": at(100, b"earliest"), "files": at(0)}
+    seen = SequenceFilter(skipped.positions)
+    assert [seen.is_duplicate("kafka", number) for number in (100, 101)] == [True, False]
     assert used.read_result_sequence("q") == 42
 
 

@@ -201,8 +201,9 @@ class SourceCheckpointStore:
 
         Raises:
             NotFoundError: Code `position-unavailable`: the policy does not allow to go on. Nothing was changed.
+            SessionStateError: The query was started under another configuration since. Nothing was changed.
         """
-        return after_gap(self.session, started, gaps, policy)
+        return after_gap(self.session, started, gaps, policy, persistent=self.is_persistent())
 
     # -- history ------------------------------------------------------------------------------------------------------
 

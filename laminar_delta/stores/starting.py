@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
-from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError, SessionStateError
 from laminar_delta.model.ids import check_u64
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
@@ -99,6 +99,8 @@ def after_gap(
     started: StartUp,
     gaps: Mapping[str, SourceCheckpoint | None],
     policy: RecoveryPolicy | str,
+    *,
+    persistent: bool,
 ) -> StartUp:
     """What happens after sources said that their positions are gone. See `SourceCheckpointStore.after_gap`."""
     policy = _policy(policy)
@@ -147,7 +149,19 @@ def after_gap(
             skipped=skipped,
         )
 
-    return _committed(begin, reset if policy is RecoveryPolicy.AUTO_RESET else skip)
+    def decide(session: Session) -> StartUp:
+        stored = session.read_config_hash()
+        # A store that keeps nothing writes no hash when it starts.
+        if persistent and stored != started.config_hash:
+            raise SessionStateError(
+                "the query was started under another configuration since, and its positions mean something else",
+                expected=started.config_hash,
+                found=stored,
+                next_step="Call `start` again.",
+            )
+        return reset(session) if policy is RecoveryPolicy.AUTO_RESET else skip(session)
+
+    return _committed(begin, decide)
 
 
 def _names(what: str, given: Collection[str]) -> list[str]:

@@ -5,7 +5,15 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, ErrorCode, FencedError, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.errors import (
+    CorruptionError,
+    ErrorCode,
+    FencedError,
+    InvalidInputError,
+    NotFoundError,
+    SessionStateError,
+    StorageError,
+)
 from laminar_delta.stores import RecoveryPolicy, SequenceFilter, min_confirmed
 from tests.sessions.support import Opener, StoreOpener, at, commits
 from tests.support.faults import unreadable
@@ -160,6 +168,27 @@ def test_auto_skip_gap_goes_on_from_where_the_source_can_be_read(
     seen = SequenceFilter(skipped.positions)
     assert [seen.is_duplicate("kafka", number) for number in (100, 101)] == [True, False]
     assert used.read_result_sequence("q") == 42
+
+
+@pytest.mark.parametrize("policy", [RecoveryPolicy.AUTO_RESET, RecoveryPolicy.AUTO_SKIP_GAP])
+def test_a_gap_is_not_decided_under_another_configuration(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, policy: RecoveryPolicy
+) -> None:
+    started = used.start(CONFIG)
+    other = open_store(generation=used.take_generation())
+    other.start(CONFIG + 1)
+    before = commits(catalog)
+    with pytest.raises(SessionStateError, match="under another configuration") as refused:
+        used.after_gap(started, {"kafka": at(100, b"earliest")}, policy)
+    assert (refused.value.expected, refused.value.found) == (CONFIG, CONFIG + 1)
+    assert commits(catalog) == before
+    assert (used.read_all_checkpoints(), used.read_config_hash()) == ({}, CONFIG + 1)
+
+
+def test_a_store_that_is_not_persistent_has_no_hash_that_a_gap_could_miss() -> None:
+    store = ld.SourceCheckpointStore(ld.open_catalog("here", engine="memory"), "orders")
+    skipped = store.after_gap(store.start(CONFIG), {"kafka": at(99, b"100")}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert skipped.positions == {"kafka": at(99, b"100")}
 
 
 def test_policies_are_called_as_drasi_calls_them() -> None:

@@ -60,7 +60,7 @@ def test_the_same_configuration_resumes_and_writes_nothing(
     assert again.read_result_sequence("q") == 42
 
 
-def test_another_configuration_clears_everything_and_writes_its_hash_in_one_commit(
+def test_q36_another_configuration_clears_everything_and_writes_its_hash_in_one_commit(
     used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
 ) -> None:
     again = open_store()
@@ -99,7 +99,7 @@ def test_resuming_is_behind_the_fence(used: ld.SourceCheckpointStore, open_store
     assert started.positions["kafka"] == at(7, b"offset 7")
 
 
-def test_what_cannot_be_read_is_no_fresh_start(
+def test_q35_what_cannot_be_read_is_no_fresh_start(
     used: ld.SourceCheckpointStore, open_again: Opener, pipeline: str, catalog: ld.Catalog
 ) -> None:
     other = open_again()
@@ -140,7 +140,9 @@ def test_strict_fails_on_a_lost_position_and_changes_nothing(
     assert used.after_gap(started, {}) is started
 
 
-def test_auto_reset_begins_anew_once(used: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
+def test_q36_auto_reset_clears_everything_and_begins_anew_once(
+    used: ld.SourceCheckpointStore, catalog: ld.Catalog
+) -> None:
     started = used.start(CONFIG)
     before = commits(catalog)
     reset = used.after_gap(started, {"kafka": None}, RecoveryPolicy.AUTO_RESET)

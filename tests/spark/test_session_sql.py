@@ -15,12 +15,13 @@ from pyspark.sql import functions as sf
 import laminar_delta as ld
 from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.session_sql import session_sql
-from laminar_delta.catalog.tables import SESSION_STEPS
+from laminar_delta.catalog.tables import SESSION_STEPS, SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark.settings import SPEED
-from laminar_delta.errors import FencedError, InvalidInputError, NotFoundError
+from laminar_delta.errors import CorruptionError, FencedError, InvalidInputError, NotFoundError
 from laminar_delta.stores import SourceCheckpointStore
 from tests.sessions.support import at, commits, raw
+from tests.stores.support import overwrite
 from tests.support.catalogs import ready_made
 
 if TYPE_CHECKING:
@@ -245,6 +246,28 @@ def test_a_statement_commits_nothing_where_rows_are_lost_until_a_session_heals_t
     notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
     assert notebook.commit() == (2, "committed")
     assert store.read_all_checkpoints() == {"kafka": at(1), "other": at(1), "files": at(1)}
+
+
+def test_a_statement_commits_nothing_over_rows_that_were_changed_by_hand(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    """It would have given them checksums that fit."""
+    store = SourceCheckpointStore(catalog, "changed rows")
+    with store.session() as session:
+        session.stage("kafka", 7, b"7")
+        session.write_config_hash(5)
+    notebook.set(pipeline="changed rows", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
+    for kind, column, by_hand, committed in (("head", "config_hash", 6, 5), ("source", "position", b"8", b"7")):
+        where = col("pipeline").eq("changed rows") & col("kind").eq(kind)
+        overwrite(catalog, SOURCE_CHECKPOINTS, where, {column: by_hand})
+        with pytest.raises(CorruptionError):
+            store.session()
+        assert notebook.commit() == (0, "damaged")
+        overwrite(catalog, SOURCE_CHECKPOINTS, where, {column: committed})
+    assert notebook.commit() == (2, "committed")
+    assert store.read_all_checkpoints() == {"kafka": at(7, b"7"), "files": at(1)}
 
 
 def test_what_became_of_a_statement_is_told_also_when_others_committed_since(

@@ -100,6 +100,13 @@ class Notebook:
         self._spark.createDataFrame(rows, columns).createOrReplaceTempView("staged_rows")
         self.run("session_stage")
 
+    def stage_row(self, **columns: str) -> None:
+        """One row as a query makes it, of whatever types that gives."""
+        row = dict.fromkeys(("kind", "source", "sequence", "position", "config_hash"), "NULL") | columns
+        told = ", ".join(f"{value} AS {name}" for name, value in row.items())
+        self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW staged_rows AS SELECT {told}")
+        self.run("session_stage")
+
     def commit(self) -> tuple[int, str]:
         """How many rows the commit touched, and what became of it."""
         (counts,) = self.run("session_commit")
@@ -462,6 +469,27 @@ def test_rows_that_are_no_steps_are_refused_by_the_statement(notebook: Notebook)
     for step, told in wrong:
         with pytest.raises(PySparkException, match=told):
             notebook.stage([step])
+
+
+def test_values_that_a_step_does_not_have_are_refused_and_not_made_to_fit(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    notebook.set(pipeline="made to fit", generation=1, owner="notebook")
+    notebook.run("session_begin")
+    for sequence in ("1.5", "CAST(1 AS DOUBLE)", "'1'"):
+        with pytest.raises(PySparkException, match="the sequence of a step is no whole number"):
+            notebook.stage_row(source="'kafka'", sequence=sequence)
+    for config_hash in ("1.5", "CAST(9007199254740993 AS DOUBLE)", "'1'"):
+        with pytest.raises(PySparkException, match="the config_hash of a step is no whole number"):
+            notebook.stage_row(kind="'config'", config_hash=config_hash)
+    with pytest.raises(PySparkException, match="the position of a step is no bytes"):
+        notebook.stage_row(source="'kafka'", sequence="1", position="'text'")
+    for sequence in ("1Y", "2", "3L", "CAST(4 AS DECIMAL(19, 0))"):
+        notebook.stage_row(source="'kafka'", sequence=sequence, position="X'00FF'")
+    notebook.stage_row(kind="'config'", config_hash="18446744073709551615")
+    where = col("pipeline").eq("made to fit")
+    told = [row["sequence"] for row in catalog.engine.read(SESSION_STEPS.name, where=where).to_pylist()]
+    assert sorted(told, key=str) == [1, 2, 3, 4, None]
 
 
 NO_STEPS: list[tuple[dict[str, Any], str]] = [

@@ -89,11 +89,7 @@ class SourceCheckpointStore:
         if token is not None:
             _check_token(token)
         self._check_outside("a session is open here already: use its `nested`")
-        session = self._begin(token)
-        with self._turn:
-            # Closed meanwhile by another thread, which would not roll this one back any more.
-            self._check_writable()
-            self._sessions.add(session)
+        session = self._registered(token)
         still_open = [ref for ref in _begun.get() if (one := ref()) is not None and one.state is SessionState.OPEN]
         _begun.set((*still_open, weakref.ref(session)))
         return session
@@ -241,7 +237,7 @@ class SourceCheckpointStore:
     def _one_step(self, step: Callable[[Session], None]) -> SessionCommit:
         self._check_outside("a session is open here: write through it, so that it commits or rolls back with the rest")
         for _ in range(_TRIES):
-            session = self._begin()
+            session = self._registered()
             step(session)
             try:
                 return session.commit()
@@ -251,6 +247,15 @@ class SourceCheckpointStore:
                 # Nothing was read that the step could depend on. What the step itself refuses is no race, and not tried again.
                 last = conflict
         raise last
+
+    def _registered(self, token: SessionToken | None = None) -> Session:
+        """A session that `close` ends."""
+        session = self._begin(token)
+        with self._turn:
+            # Closed meanwhile by another thread, which would not roll this one back any more.
+            self._check_writable()
+            self._sessions.add(session)
+        return session
 
     def _begin(self, token: SessionToken | None = None) -> Session:
         held = self._hold()

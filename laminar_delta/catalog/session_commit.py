@@ -127,7 +127,8 @@ class SessionCommitter:
             )
         except ConflictError as refusal:
             return self._kept_out(buffer, ordinal, refusal)
-        if made.version is None:
+        if made.version is None or (made.updated == 0 and not made.replayed):
+            # It writes the head row, if anything.
             return self._kept_out(buffer, ordinal, None)
         if made.replayed:
             # Found by the session's id, which whoever has its token commits under too.

@@ -88,18 +88,24 @@ def find_commit(
         return next(iter(versions_made(engine, now.pipeline, session_id)), engine.version(SOURCE_CHECKPOINTS.name))
     # Of the generation's last commit the head row tells the number; once it was taken over, the version before that.
     last = now.ordinal if now.generation == generation else None if sent else ordinal
+    # One that was taken over and not sent from here may have been committed by who has its token too: the numbers are no proof
+    # of that, so all of the log is asked.
+    is_proof = now.generation == generation or sent
     known: set[int] = set()
     history: list[HistoryEntry] = []
     for limit in (HISTORY_WINDOW, None):
         history = engine.told_history(SOURCE_CHECKPOINTS.name, limit=limit).entries
         for record in _records(history, now.pipeline):
             if record.session_id == session_id:
-                return record.version
+                if _head_at(engine, now.pipeline, record.version)["session_id"] in (session_id, None):
+                    return record.version
+                # Whatever it says, it wrote nothing: every session commit writes the head row.
+                continue
             if record.generation == generation and record.ordinal is not None:
                 known.add(record.ordinal)
         if last is None:
             last = _last_before_takeover(engine, now.pipeline, history, generation, ordinal)
-        if last is not None and not set(range(ordinal + 1, last)) - known:
+        if last is not None and not set(range(ordinal + 1, last)) - known and (is_proof or limit is None):
             return None
     # Who made the last one the head row tells where nobody took over; otherwise it is looked at like the others.
     unknown = set(range(ordinal + 1, ordinal + 2 if last is None else last)) - known

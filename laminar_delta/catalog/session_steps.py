@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Row
     from laminar_delta.engine.base import Engine
 
-Key = tuple[str, str]
-"""Kind and source."""
-
 
 def check_same_steps(
     engine: Engine, pipeline: str, session_id: str, buffer: Buffer, *, version: int | None, sent: bool
@@ -41,20 +38,27 @@ def check_same_steps(
         CommitUnknownError: Others wrote over them, and no version is left that tells.
     """
     staged = {(row["kind"], row["source"]): row for row in buffer.changes()}
-    own = _written(engine, pipeline, session_id, version)
+    rows = _rows_of(engine, pipeline, session_id, version)
+    own = {(row["kind"], row["source"]): row for row in rows if row["session_id"] == session_id}
     head = own.pop((HEAD, ""), None)
     # Then nobody has written over any of it yet.
     is_exact = head is not None
     differs = [key for key, row in own.items() if not _is_alike(staged.get(key), row, buffer)]
-    if head is not None and buffer.config_hash is not None and head["config_hash"] != buffer.config_hash:
+    if head is not None and _sets_hash(buffer) and head["config_hash"] != buffer.config_hash:
         differs.append((HEAD, ""))
+    if is_exact and buffer.cleared:
+        # What it would have removed was there after it.
+        differs += [(row["kind"], row["source"]) for row in rows if row["session_id"] != session_id]
     missing = staged.keys() - own.keys()
+    if _sets_hash(buffer) and not is_exact:
+        # Only the head row could tell of a hash, and what came right after it of a clear.
+        missing = {*missing, (HEAD, "")}
     if differs or (missing and is_exact):
         raise ConflictError(
             f"session {session_id} on pipeline {pipeline!r} was committed with other steps, by another who has its token; "
             "those staged here were not written",
             expected=sorted(staged),
-            found=sorted(own),
+            found=sorted({*own, *differs}),
             next_step="Begin a new session for them.",
             details={"session": session_id},
         )
@@ -69,6 +73,11 @@ def check_same_steps(
         )
 
 
+def _sets_hash(buffer: Buffer) -> bool:
+    """Whether the config hash after the steps is theirs: a clear removes the one before."""
+    return buffer.cleared or buffer.config_hash is not None
+
+
 def _is_alike(staged: Row | None, written: Row, buffer: Buffer) -> bool:
     if staged is None:
         return False
@@ -81,13 +90,13 @@ def _is_alike(staged: Row | None, written: Row, buffer: Buffer) -> bool:
     return bool((staged["sequence"], staged.get("position")) == (written["sequence"], written["position"]))
 
 
-def _written(engine: Engine, pipeline: str, session_id: str, version: int | None) -> dict[Key, Row]:
-    """What a session wrote: in the version it made or, where nobody can tell which or read it, what is left of it."""
-    where = col("pipeline").eq(pipeline) & col("session_id").eq(session_id)
+def _rows_of(engine: Engine, pipeline: str, session_id: str, version: int | None) -> list[Row]:
+    """The pipeline's rows in the version a session made or, where nobody can tell which or read it, in one that holds it."""
+    where = col("pipeline").eq(pipeline)
     for tried in (*versions_made(engine, pipeline, session_id), version):
         try:
-            rows = engine.read(SOURCE_CHECKPOINTS.name, where=where, version=tried).to_pylist()
+            rows: list[Row] = engine.read(SOURCE_CHECKPOINTS.name, where=where, version=tried).to_pylist()
         except LaminarDeltaError:
             continue
-        return {(row["kind"], row["source"]): row for row in rows}
-    return {}
+        return rows
+    return []

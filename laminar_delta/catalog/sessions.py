@@ -311,13 +311,13 @@ class Session:
         with self._ending():
             try:
                 made = self._committer.commit(self._buffer, self._base, self._ordinal)
+                self._state = SessionState.COMMITTED
             except Exception:
                 raise
             except BaseException:
                 # Interrupted between the commit and its answer: nobody is to take what is visible for rolled back.
                 self._state = SessionState.IN_DOUBT
                 raise
-            self._state = SessionState.COMMITTED
         return made
 
     @property

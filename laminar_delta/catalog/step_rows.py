@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from operator import index
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +32,13 @@ CLEAR = "clear"
 COLUMNS = ("kind", "source", "sequence", "position", "config_hash")
 """What a step has."""
 _NUMBERS = ("sequence", "config_hash")
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_null,
+)
 _SCHEMA = pa.schema([SESSION_STEPS.schema.field(name) for name in COLUMNS])
 
 
@@ -40,7 +48,7 @@ def as_table(rows: Any) -> pa.Table:
         rows = rows.toArrow()
     try:
         if isinstance(rows, list):
-            _check_whole_numbers(rows)
+            _check_values(rows)
             unknown = {name for row in rows for name in row} - set(COLUMNS)
             table = pa.Table.from_pylist(rows, schema=_SCHEMA)
         else:
@@ -99,14 +107,27 @@ def _require(row: Row, *columns: str) -> None:
         )
 
 
-def _check_whole_numbers(rows: list[Any]) -> None:
-    """Arrow cuts off what is behind the point."""
+def _check_values(rows: list[Any]) -> None:
+    """Arrow cuts off what is behind the point, and takes a text for its bytes."""
     for row in rows:
+        if not isinstance(row, Mapping):
+            continue
         for name in _NUMBERS:
-            if isinstance(row, Mapping) and not _is_whole(row.get(name)):
+            if not _is_whole(row.get(name)):
                 raise InvalidInputError(
                     f"the {name} of a step is no whole number", expected="an integer", found=str(row[name])
                 )
+        if not isinstance(row.get("position"), (bytes, bytearray, memoryview, NoneType)):
+            raise _no_bytes(type(row["position"]).__name__)
+
+
+def _no_bytes(found: str) -> InvalidInputError:
+    return InvalidInputError(
+        "the position of a step is no bytes",
+        expected="bytes",
+        found=found,
+        next_step="Encode it as whoever resumes there reads it.",
+    )
 
 
 def _is_whole(value: object) -> bool:
@@ -135,3 +156,6 @@ def _check_columns(table: pa.Table) -> None:
                 found=str(kind),
                 next_step="Give a column of integers; of pandas one of the type `Int64`, which can have gaps.",
             )
+    position = table["position"].type if "position" in table.column_names else pa.null()
+    if not any(is_one(position) for is_one in _BYTES):
+        raise _no_bytes(str(position))

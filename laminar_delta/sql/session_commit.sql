@@ -1,15 +1,25 @@
 -- Commits the session: everything staged for it, in one MERGE. The counts tell: no row affected means that it was kept out,
--- by another session that committed first, by a writer that took over, or because rows of the pipeline are lost.
+-- by another session that committed first, by a writer that took over, or because rows of the pipeline are lost or were changed.
 -- session_outcome.sql says which.
 MERGE INTO source_checkpoints AS target
 USING (
   WITH
   -- The fence: no row, unless the head row is the one the session began with.
-  -- And none when rows of the pipeline are lost: the head row has, as its sequence, the sum over all others.
+  -- And none when rows of the pipeline are lost: the head row has, as its sequence, the sum over all others. Nor when one is not
+  -- as it was committed: its checksum tells, and a commit would give what was made of it by hand a fitting one.
   known AS (
-    SELECT coalesce(sum(checksum + 4294967296), 0) AS total
+    SELECT
+      coalesce(sum(checksum + 4294967296) FILTER (WHERE kind <> 'head'), 0) AS total,
+      bool_and(checksum <=> crc32(concat_ws(
+        '|',
+        kind,
+        source,
+        coalesce(CAST(sequence AS STRING), '-'),
+        coalesce(hex(position), '-'),
+        coalesce(CAST(config_hash AS STRING), '-')
+      ))) AS intact
     FROM source_checkpoints
-    WHERE pipeline = laminar_pipeline AND kind <> 'head'
+    WHERE pipeline = laminar_pipeline
   ),
   head AS (
     SELECT there.config_hash
@@ -19,6 +29,7 @@ USING (
       AND there.generation = laminar_generation
       AND there.ordinal = laminar_ordinal
       AND coalesce(there.sequence, known.total) = known.total
+      AND known.intact
   ),
   -- Tasks can append rows themselves, so each is looked at here as session_stage.sql does, whether or not it would count.
   told AS (

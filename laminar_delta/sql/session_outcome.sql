@@ -12,7 +12,7 @@ SELECT
   CASE
     WHEN committed THEN 'committed'
     WHEN generation > laminar_generation THEN 'fenced'
-    WHEN stated <> total THEN 'damaged'
+    WHEN stated <> total OR NOT intact THEN 'damaged'
     WHEN generation = laminar_generation AND ordinal = laminar_ordinal THEN 'open'
     -- One commit since, and the head row says whose.
     WHEN generation = laminar_generation AND ordinal = laminar_ordinal + 1 THEN 'lost'
@@ -27,6 +27,14 @@ FROM (
     coalesce(bool_or(session_id = laminar_session), FALSE) AS committed,
     max(sequence) FILTER (WHERE kind = 'head') AS stated,
     coalesce(sum(checksum + 4294967296) FILTER (WHERE kind <> 'head'), 0) AS total,
+    bool_and(checksum <=> crc32(concat_ws(
+      '|',
+      kind,
+      source,
+      coalesce(CAST(sequence AS STRING), '-'),
+      coalesce(hex(position), '-'),
+      coalesce(CAST(config_hash AS STRING), '-')
+    ))) AS intact,
     max(generation) FILTER (WHERE kind = 'head') AS generation,
     max(ordinal) FILTER (WHERE kind = 'head') AS ordinal,
     max(session_id) FILTER (WHERE kind = 'head') AS session_id,

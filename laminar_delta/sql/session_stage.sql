@@ -1,5 +1,6 @@
 -- Stages the rows of the view `staged_rows` (kind, source, sequence, position, config_hash) for the session. Any number of times,
--- from any task that knows the session. Nothing is visible before the commit.
+-- from any task that knows the session. Nothing is visible before the commit. What is no whole number, or no bytes, is refused and
+-- not cut off: a position that nobody was at is a loss.
 INSERT INTO session_steps
   (pipeline, session_id, generation, kind, source, sequence, position, config_hash, staged_at, staged_by)
 SELECT
@@ -13,13 +14,22 @@ SELECT
     ELSE raise_error('a step is a source or a result with a name and a sequence, a config with its hash, or a clear')
   END,
   coalesce(source, ''),
-  CAST(sequence AS BIGINT),
+  CASE
+    WHEN typeof(sequence) RLIKE '^(tinyint|smallint|int|bigint|void|decimal[(][0-9]+,0[)])$'
+    THEN CAST(sequence AS BIGINT)
+    ELSE raise_error('the sequence of a step is no whole number: give a column of integers')
+  END,
   CASE
     WHEN coalesce(kind, 'source') = 'source' AND octet_length(position) > 65536
     THEN raise_error('a position has more than 65536 bytes; the last good one is kept')
-    ELSE CAST(position AS BINARY)
+    WHEN typeof(position) IN ('binary', 'void') THEN CAST(position AS BINARY)
+    ELSE raise_error('the position of a step is no bytes: give a column of binary')
   END,
-  CAST(config_hash AS DECIMAL(20, 0)),
+  CASE
+    WHEN typeof(config_hash) RLIKE '^(tinyint|smallint|int|bigint|void|decimal[(][0-9]+,0[)])$'
+    THEN CAST(config_hash AS DECIMAL(20, 0))
+    ELSE raise_error('the config_hash of a step is no whole number: give a column of integers')
+  END,
   current_timestamp(),
   laminar_owner
 FROM staged_rows;

@@ -89,11 +89,7 @@ class SourceCheckpointStore:
         if token is not None:
             _check_token(token)
         self._check_outside("a session is open here already: use its `nested`")
-        session = self._begin(token)
-        with self._turn:
-            # Closed meanwhile by another thread, which would not roll this one back any more.
-            self._check_writable()
-            self._sessions.add(session)
+        session = self._registered(token)
         still_open = [ref for ref in _begun.get() if (one := ref()) is not None and one.state is SessionState.OPEN]
         _begun.set((*still_open, weakref.ref(session)))
         return session
@@ -172,7 +168,8 @@ class SourceCheckpointStore:
         """Decides where the query begins: under the same configuration where it was, otherwise anew.
 
         With another hash, or with positions and no hash, everything is cleared and the hash written, in one commit. What cannot
-        be read is an error, and changes nothing.
+        be read is an error, and changes nothing. As long as nothing was committed under a configuration, it begins anew: who
+        was to clear what goes with the positions may have ended before that.
 
         Args:
             config_hash: Of the configuration now.
@@ -193,13 +190,16 @@ class SourceCheckpointStore:
 
         Args:
             started: What `start` said.
-            gaps: Those sources, and from where each can be read now; None: from its beginning only.
+            gaps: Those sources, and what counts as processed of each from now on: the sequence of the last event that is gone,
+                which is the one before the first that can be read, and the position to read from. None: nothing, it can be
+                read from its beginning only.
             policy: Fail, clear everything and begin anew, or skip what is missing. Beginning anew happens once.
 
         Raises:
             NotFoundError: Code `position-unavailable`: the policy does not allow to go on. Nothing was changed.
+            SessionStateError: The query was started under another configuration since. Nothing was changed.
         """
-        return after_gap(self.session, started, gaps, policy)
+        return after_gap(self.session, started, gaps, policy, persistent=self.is_persistent())
 
     # -- history ------------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class SourceCheckpointStore:
     def _one_step(self, step: Callable[[Session], None]) -> SessionCommit:
         self._check_outside("a session is open here: write through it, so that it commits or rolls back with the rest")
         for _ in range(_TRIES):
-            session = self._begin()
+            session = self._registered()
             step(session)
             try:
                 return session.commit()
@@ -247,6 +247,15 @@ class SourceCheckpointStore:
                 # Nothing was read that the step could depend on. What the step itself refuses is no race, and not tried again.
                 last = conflict
         raise last
+
+    def _registered(self, token: SessionToken | None = None) -> Session:
+        """A session that `close` ends."""
+        session = self._begin(token)
+        with self._turn:
+            # Closed meanwhile by another thread, which would not roll this one back any more.
+            self._check_writable()
+            self._sessions.add(session)
+        return session
 
     def _begin(self, token: SessionToken | None = None) -> Session:
         held = self._hold()

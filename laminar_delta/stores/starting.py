@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
-from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError
+from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError, SessionStateError
 from laminar_delta.model.ids import check_u64
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
@@ -30,7 +30,7 @@ class RecoveryPolicy(str, Enum):
     AUTO_RESET = "auto_reset"
     """Everything is cleared, and all sources begin anew."""
     AUTO_SKIP_GAP = "auto_skip_gap"
-    """The source goes on from where it can be read; what lies in between is skipped."""
+    """The source goes on from where it can be read; what lies in between is skipped and counts as processed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,10 @@ def start(
     def decide(session: Session) -> StartUp:
         stored, found = session.read_config_hash(), session.read_all()
         if stored == config_hash:
+            if session.is_empty():
+                # Whoever was told so first may have ended before it cleared what else belongs to the old positions.
+                reason = "nothing was committed under this configuration yet"
+                return StartUp(config_hash=config_hash, resumed=False, reason=reason)
             wanted = found if sources is None else {name: found[name] for name in sources if name in found}
             return StartUp(config_hash=config_hash, resumed=True, positions=wanted, reason="same configuration")
         if stored is not None:
@@ -95,6 +99,8 @@ def after_gap(
     started: StartUp,
     gaps: Mapping[str, SourceCheckpoint | None],
     policy: RecoveryPolicy | str,
+    *,
+    persistent: bool,
 ) -> StartUp:
     """What happens after sources said that their positions are gone. See `SourceCheckpointStore.after_gap`."""
     policy = _policy(policy)
@@ -143,7 +149,19 @@ def after_gap(
             skipped=skipped,
         )
 
-    return _committed(begin, reset if policy is RecoveryPolicy.AUTO_RESET else skip)
+    def decide(session: Session) -> StartUp:
+        stored = session.read_config_hash()
+        # A store that keeps nothing writes no hash when it starts.
+        if persistent and stored != started.config_hash:
+            raise SessionStateError(
+                "the query was started under another configuration since, and its positions mean something else",
+                expected=started.config_hash,
+                found=stored,
+                next_step="Call `start` again.",
+            )
+        return reset(session) if policy is RecoveryPolicy.AUTO_RESET else skip(session)
+
+    return _committed(begin, decide)
 
 
 def _names(what: str, given: Collection[str]) -> list[str]:

@@ -48,6 +48,25 @@ def test_an_interrupted_commit_is_in_doubt_and_not_rolled_back(store: ld.SourceC
     assert s.state is SessionState.COMMITTED
 
 
+def test_a_commit_that_is_interrupted_once_it_is_answered_is_in_doubt_too(
+    store: ld.SourceCheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(self: Session, name: str, value: object) -> None:
+        if value is SessionState.COMMITTED and interrupts:
+            raise interrupts.pop()
+        object.__setattr__(self, name, value)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "__setattr__", interrupted)
+        with pytest.raises(KeyboardInterrupt), store.session() as s:
+            s.stage("kafka", 1, b"1")
+    assert store.read_all_checkpoints() == {"kafka": at(1, b"1")}
+    assert s.state is SessionState.IN_DOUBT
+    assert s.retry().replayed
+
+
 def test_storage_that_fails_at_the_end_of_a_block_does_not_keep_the_thread_out(
     open_again: Opener, pipeline: str
 ) -> None:
@@ -97,6 +116,7 @@ def test_a_start_that_storage_failed_can_be_tried_again_while_its_error_is_kept(
         with failing_merges(catalog.engine, SOURCE_CHECKPOINTS.name), pytest.raises(StorageError) as kept:
             store.start(5)
         assert not store.start(5).resumed
+        store.stage_checkpoint("kafka", 1)
         assert store.start(5).resumed
     assert "no space" in str(kept.value)
 
@@ -214,6 +234,23 @@ def test_a_session_begun_while_its_store_is_closed_is_none(
     monkeypatch.setattr(store, "_begin", begin)
     with pytest.raises(SessionStateError, match="is closed"):
         store.session()
+
+
+def test_a_step_by_itself_is_not_committed_once_its_store_is_closed(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Session.commit
+
+    def late(self: Session) -> object:
+        closing = threading.Thread(target=store.close)
+        closing.start()
+        closing.join()
+        return real(self)
+
+    monkeypatch.setattr(Session, "commit", late)
+    with pytest.raises(SessionStateError, match="rolled back"):
+        store.stage_checkpoint("kafka", 1)
+    assert open_store().read_all_checkpoints() == {}
 
 
 def test_a_loser_with_result_rows_tries_again_over_a_higher_one(

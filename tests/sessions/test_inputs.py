@@ -17,6 +17,7 @@ from laminar_delta.stores import min_confirmed
 from tests.sessions.support import StoreOpener, at, commits
 
 _STEPS = [{"source": "kafka", "sequence": 2}]
+_TEXT = pa.table({"source": ["a"], "sequence": [1], "position": ["text"]})
 _TWICE = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array([1])], names=["source", "source", "sequence"])
 
 
@@ -34,6 +35,7 @@ _TWICE = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array([1])], names=["sou
         lambda store: store.session().stage_table([{"source": "a", "sequence": True}]),
         lambda store: store.session().stage_table([{"kind": "config", "config_hash": 1.5}]),
         lambda store: store.session().stage_table(pa.table({"kind": ["config"], "config_hash": [1.5]})),
+        lambda store: store.session().stage_table(_TEXT),
         lambda store: store.session().stage_table([("a", 1)]),
         lambda store: store.session().stage_table([{"kind": "config", "config_hash": -1}]),
         lambda store: store.session().stage_table([{"kind": "result", "source": "q", "sequence": -1}]),
@@ -109,6 +111,18 @@ def test_a_column_of_anything_else_has_no_whole_numbers(store: ld.SourceCheckpoi
         with pytest.raises(InvalidInputError, match="no whole number"):
             session.stage_table(pa.table(columns))
     assert session.read_all() == {}
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2), pa.null()], ids=str)
+def test_a_position_is_bytes_of_any_kind_of_column(store: ld.SourceCheckpointStore, kind: pa.DataType) -> None:
+    value = None if pa.types.is_null(kind) else b"\xff\x00"
+    session = store.session()
+    session.stage_table(pa.table({"source": ["a"], "sequence": [1], "position": pa.array([value], kind)}))
+    assert session.read("a") == at(1, value)
+    with pytest.raises(InvalidInputError, match="no bytes"):
+        session.stage_table([{"source": "a", "sequence": 2, "position": "text"}])
+    session.stage_table([{"source": "b", "sequence": 2, "position": bytearray(b"b")}])
+    assert session.read_all() == {"a": at(1, value), "b": at(2, b"b")}
 
 
 def test_whole_numbers_are_taken_as_they_come(store: ld.SourceCheckpointStore) -> None:

@@ -1,5 +1,6 @@
 """What Drasi's stores get wrong, one test for each quirk that concerns a store: here it is right.
 
+More of Q-35 and Q-36 is in `test_starting.py`.
 Q-37 is about reactions, which acknowledge before they deliver; no store can tell.
 """
 

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.positions import KEYS
 from laminar_delta.catalog.sessions import Session
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.answer import HistoryEntry
-from laminar_delta.engine.request import Fence
-from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, WriteConflict
-from laminar_delta.errors import CommitUnknownError, FencedError, SessionStateError, StorageError
+from laminar_delta.engine.predicate import col
+from laminar_delta.engine.request import Fence, Merge
+from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, Settled, WriteConflict
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError, StorageError
 from tests.sessions.support import Opener, StoreOpener, at, commit_as_statement
 from tests.support.faults import failing_merges, unanswered_merges, unheard_merges
 from tests.support.session_races import Done, State, assert_serial, race, watch
@@ -191,8 +194,37 @@ def test_a_commit_is_found_however_much_others_committed_since(
     found = unheard.retry()
     assert (found.replayed, found.version) == (True, made)
     assert task().commit().replayed
+    # Also when another writer took over since.
+    open_store().take_generation()
+    assert task().commit().replayed
     assert store.read_all_checkpoints() == {"kafka": at(3), "files": at(3)}
     assert len(store.history()) == 3
+
+
+def test_a_log_entry_of_a_session_that_wrote_nothing_is_no_commit_of_it(catalog: ld.Catalog, pipeline: str) -> None:
+    """As Spark made it of a MERGE that a statement overtook: the fence alone, under the session's name."""
+    store = ld.SourceCheckpointStore(catalog, pipeline)
+    session = store.session()
+    session.stage("files", 7, b"7")
+    engine, token = catalog.engine, session.token
+    other: list[dict[str, object]] = [{"pipeline": f"not {pipeline}", "kind": "source", "source": "x"}]
+    rows = pa.Table.from_pylist(other, schema=SOURCE_CHECKPOINTS.schema)
+    said = {"operation": "session", "pipeline": pipeline, "session": session.id, "generation": 1, "ordinal": 1}
+    real = engine._merge
+
+    def overtaken(*given: Any) -> Settled:
+        with patch.object(engine, "_merge", real):
+            commit_as_statement(catalog, pipeline, "notebook")
+            made = engine.merge(SOURCE_CHECKPOINTS.name, rows, Merge(keys=KEYS), metadata=said)
+        return Settled(made.version, inserted=0, updated=0, deleted=0)
+
+    with patch.object(engine, "_merge", overtaken), pytest.raises(ConflictError, match="came first"):
+        session.commit()
+    assert store.history()[0].session_id == token.session_id
+    assert store.read_all_checkpoints() == {"kafka": at(1)}
+    assert not session.retry().replayed
+    assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(7, b"7")}
+    catalog.engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq(f"not {pipeline}"))
 
 
 def test_a_task_that_lost_finds_what_its_repetition_committed(

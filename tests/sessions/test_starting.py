@@ -5,7 +5,15 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
-from laminar_delta.errors import CorruptionError, ErrorCode, FencedError, InvalidInputError, NotFoundError, StorageError
+from laminar_delta.errors import (
+    CorruptionError,
+    ErrorCode,
+    FencedError,
+    InvalidInputError,
+    NotFoundError,
+    SessionStateError,
+    StorageError,
+)
 from laminar_delta.stores import RecoveryPolicy, SequenceFilter, min_confirmed
 from tests.sessions.support import Opener, StoreOpener, at, commits
 from tests.support.faults import unreadable
@@ -52,7 +60,7 @@ def test_the_same_configuration_resumes_and_writes_nothing(
     assert again.read_result_sequence("q") == 42
 
 
-def test_another_configuration_clears_everything_and_writes_its_hash_in_one_commit(
+def test_q36_another_configuration_clears_everything_and_writes_its_hash_in_one_commit(
     used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
 ) -> None:
     again = open_store()
@@ -66,6 +74,21 @@ def test_another_configuration_clears_everything_and_writes_its_hash_in_one_comm
     assert again.read_result_sequence("q") is None
 
 
+def test_a_configuration_under_which_nothing_was_committed_begins_anew_again(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    """Whoever was told to begin anew may have ended before it cleared its own index of what the old positions led to."""
+    again = open_store()
+    again.start(CONFIG + 1)
+    before = commits(catalog)
+    started = again.start(CONFIG + 1)
+    assert (started.resumed, dict(started.positions)) == (False, {})
+    assert started.reason == "nothing was committed under this configuration yet"
+    assert commits(catalog) == before
+    again.write_result_sequence("q", 1)
+    assert again.start(CONFIG + 1).resumed
+
+
 def test_resuming_is_behind_the_fence(used: ld.SourceCheckpointStore, open_store: StoreOpener) -> None:
     """What a starting query reads is all there will be: the one before cannot add to it any more."""
     late = used.session()
@@ -76,7 +99,7 @@ def test_resuming_is_behind_the_fence(used: ld.SourceCheckpointStore, open_store
     assert started.positions["kafka"] == at(7, b"offset 7")
 
 
-def test_what_cannot_be_read_is_no_fresh_start(
+def test_q35_what_cannot_be_read_is_no_fresh_start(
     used: ld.SourceCheckpointStore, open_again: Opener, pipeline: str, catalog: ld.Catalog
 ) -> None:
     other = open_again()
@@ -117,7 +140,9 @@ def test_strict_fails_on_a_lost_position_and_changes_nothing(
     assert used.after_gap(started, {}) is started
 
 
-def test_auto_reset_begins_anew_once(used: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
+def test_q36_auto_reset_clears_everything_and_begins_anew_once(
+    used: ld.SourceCheckpointStore, catalog: ld.Catalog
+) -> None:
     started = used.start(CONFIG)
     before = commits(catalog)
     reset = used.after_gap(started, {"kafka": None}, RecoveryPolicy.AUTO_RESET)
@@ -134,6 +159,7 @@ def test_auto_skip_gap_goes_on_from_where_the_source_can_be_read(
 ) -> None:
     started = used.start(CONFIG)
     before = commits(catalog)
+    # The first event that is left is number 101.
     gaps = {"kafka": at(100, b"earliest"), "files": None}
     skipped = used.after_gap(started, gaps, RecoveryPolicy.AUTO_SKIP_GAP)
     assert skipped.resumed
@@ -141,7 +167,30 @@ def test_auto_skip_gap_goes_on_from_where_the_source_can_be_read(
     assert skipped.skipped == ("files", "kafka")
     assert commits(catalog) == before + 1
     assert used.read_all_checkpoints() == {"kafka": at(100, b"earliest"), "files": at(0)}
+    seen = SequenceFilter(skipped.positions)
+    assert [seen.is_duplicate("kafka", number) for number in (100, 101)] == [True, False]
     assert used.read_result_sequence("q") == 42
+
+
+@pytest.mark.parametrize("policy", [RecoveryPolicy.AUTO_RESET, RecoveryPolicy.AUTO_SKIP_GAP])
+def test_a_gap_is_not_decided_under_another_configuration(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, policy: RecoveryPolicy
+) -> None:
+    started = used.start(CONFIG)
+    other = open_store(generation=used.take_generation())
+    other.start(CONFIG + 1)
+    before = commits(catalog)
+    with pytest.raises(SessionStateError, match="under another configuration") as refused:
+        used.after_gap(started, {"kafka": at(100, b"earliest")}, policy)
+    assert (refused.value.expected, refused.value.found) == (CONFIG, CONFIG + 1)
+    assert commits(catalog) == before
+    assert (used.read_all_checkpoints(), used.read_config_hash()) == ({}, CONFIG + 1)
+
+
+def test_a_store_that_is_not_persistent_has_no_hash_that_a_gap_could_miss() -> None:
+    store = ld.SourceCheckpointStore(ld.open_catalog("here", engine="memory"), "orders")
+    skipped = store.after_gap(store.start(CONFIG), {"kafka": at(99, b"100")}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert skipped.positions == {"kafka": at(99, b"100")}
 
 
 def test_policies_are_called_as_drasi_calls_them() -> None:

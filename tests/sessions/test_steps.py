@@ -60,6 +60,7 @@ def test_every_kind_of_step_can_be_staged_as_a_row(store: ld.SourceCheckpointSto
         {"source": "kafka", "sequence": 1, "position": b"x" * 65_537},
         {"source": "kafka", "sequence": 1, "offset": 3},
         {"source": "kafka", "sequence": "many"},
+        {"source": "kafka", "sequence": 1, "position": "text"},
         {"kind": "result", "source": "q"},
         {"kind": "config"},
         {"kind": "config", "config_hash": 2**64},

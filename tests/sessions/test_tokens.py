@@ -38,11 +38,18 @@ def test_another_holders_steps_are_not_told_as_ones_own(
         [{"source": "kafka", "sequence": 1, "position": b"x"}, {"source": "late", "sequence": 5}],
         [{"source": "kafka", "sequence": 1, "position": b"x"}, {"kind": "config", "config_hash": 6}],
         [{"kind": "clear"}],
+        [{"kind": "clear"}, {"source": "kafka", "sequence": 1, "position": b"x"}],
+        [
+            {"kind": "clear"},
+            {"source": "kafka", "sequence": 1, "position": b"x"},
+            {"kind": "config", "config_hash": 5},
+        ],
     ],
 )
 def test_a_committed_session_takes_no_other_steps(
     store: ld.SourceCheckpointStore, open_store: StoreOpener, steps: list[dict[str, object]]
 ) -> None:
+    store.stage_checkpoint("files", 5, b"f")
     begun = store.session()
     begun.stage("kafka", 1, b"x")
     begun.write_config_hash(5)
@@ -51,7 +58,22 @@ def test_a_committed_session_takes_no_other_steps(
     late.stage_table(steps)
     with pytest.raises(ConflictError, match="committed with other steps"):
         late.commit()
-    assert store.read_all_checkpoints() == {"kafka": at(1, b"x")}
+    assert store.read_all_checkpoints() == {"files": at(5, b"f"), "kafka": at(1, b"x")}
+    assert store.read_config_hash() == 5
+
+
+def test_a_clear_without_a_hash_is_another_step_than_none(
+    store: ld.SourceCheckpointStore, open_store: StoreOpener
+) -> None:
+    store.write_config_hash(5)
+    begun = store.session()
+    begun.stage("kafka", 1, b"x")
+    begun.commit()
+    late = open_store(generation=begun.token.generation).session(begun.token)
+    late.clear()
+    late.stage("kafka", 1, b"x")
+    with pytest.raises(ConflictError, match="committed with other steps"):
+        late.commit()
     assert store.read_config_hash() == 5
 
 
@@ -89,6 +111,25 @@ def test_where_nobody_can_tell_any_more_it_is_said(
     staged.stage("files", 2, None)
     with pytest.raises(ConflictError, match="committed with other steps"):
         check_same_steps(catalog.engine, pipeline, begun.id, staged, version=None, sent=True)
+
+
+@pytest.mark.parametrize("step", [lambda s: s.write_config_hash(9), lambda s: s.clear()])
+def test_a_hash_or_a_clear_of_which_nothing_tells_any_more_is_not_taken_for_committed(
+    store: ld.SourceCheckpointStore,
+    open_store: StoreOpener,
+    catalog: ld.Catalog,
+    step: Callable[[Session], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = store.session()
+    begun.stage("kafka", 1, b"x")
+    begun.commit()
+    store.stage_checkpoint("files", 1)
+    # The row of the source is left, the head row is another session's, and the log is cleaned up to here.
+    monkeypatch.setattr(type(catalog.engine), "history", lambda *_, **__: [])
+    with pytest.raises(CommitUnknownError, match="tell any more"):
+        _again(open_store, begun.token, step, lambda s: s.stage("kafka", 1, b"x"))
+    assert _again(open_store, begun.token, lambda s: s.stage("kafka", 1, b"x")).replayed
 
 
 def _again(open_store: StoreOpener, token: SessionToken, *stage: Callable[[Session], object]) -> SessionCommit:

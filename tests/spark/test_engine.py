@@ -223,6 +223,33 @@ def test_a_fenced_merge_without_effect_makes_no_version_and_is_refused_below_the
     engine.raise_fence(LINES.name, Fence(APP, 4))
 
 
+def test_a_guarded_merge_that_another_commit_overtook_moves_no_fence(
+    engine: SparkEngine, spark: "SparkSession"
+) -> None:
+    """It comes after the look whether the merge has an effect: away from a local disk no lock keeps it out."""
+    engine.append(LINES.name, line("p", 0, "generation 1"))
+    merge = Merge(
+        keys=("pipeline", "id"),
+        scope=target("pipeline").eq("p"),
+        when_matched=(WhenMatched(),),
+        guard=col("pipeline").eq("p") & col("attempt").eq("generation 1"),
+    )
+    real, place = engine._is_idle, Path(engine.location) / LINES.name
+
+    def overtaken(*given: Any) -> bool:
+        idle = real(*given)
+        spark.sql(f"UPDATE delta.`{place}` SET attempt = 'generation 2'").collect()
+        return idle
+
+    with patch.object(engine, "_is_idle", overtaken):
+        made = engine.merge(LINES.name, line("p", 0, "mine"), merge, fences=[Fence(APP, 1)])
+    assert (made.version, made.inserted, made.updated, made.deleted) == (None, 0, 0, 0)
+    newest = engine.history(LINES.name, limit=1)[0]
+    assert (newest.operation, newest.metadata) == ("UPDATE", {})
+    assert engine.read(LINES.name).column("attempt").to_pylist() == ["generation 2"]
+    assert engine.raise_fence(LINES.name, Fence(APP, 1)) is not None
+
+
 def test_a_clause_after_one_that_always_applies_is_never_reached(engine: SparkEngine) -> None:
     engine.append(LINES.name, line("p", 1, "old"))
     merge = Merge(keys=("id",), when_matched=(WhenMatched(columns=("attempt",)), WhenMatched(delete=True)))

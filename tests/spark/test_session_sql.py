@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -14,12 +15,13 @@ from pyspark.sql import functions as sf
 import laminar_delta as ld
 from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.session_sql import session_sql
-from laminar_delta.catalog.tables import SESSION_STEPS
+from laminar_delta.catalog.tables import SESSION_STEPS, SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.spark.settings import SPEED
-from laminar_delta.errors import FencedError, InvalidInputError, NotFoundError
+from laminar_delta.errors import CorruptionError, FencedError, InvalidInputError, NotFoundError
 from laminar_delta.stores import SourceCheckpointStore
 from tests.sessions.support import at, commits, raw
+from tests.stores.support import overwrite
 from tests.support.catalogs import ready_made
 
 if TYPE_CHECKING:
@@ -96,6 +98,13 @@ class Notebook:
             for step in steps
         ]
         self._spark.createDataFrame(rows, columns).createOrReplaceTempView("staged_rows")
+        self.run("session_stage")
+
+    def stage_row(self, **columns: str) -> None:
+        """One row as a query makes it, of whatever types that gives."""
+        row = dict.fromkeys(("kind", "source", "sequence", "position", "config_hash"), "NULL") | columns
+        told = ", ".join(f"{value} AS {name}" for name, value in row.items())
+        self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW staged_rows AS SELECT {told}")
         self.run("session_stage")
 
     def commit(self) -> tuple[int, str]:
@@ -203,6 +212,32 @@ def test_statements_and_sessions_see_each_other_and_a_fenced_one_changes_no_row(
     assert successor.read_all_checkpoints() == {"kafka": at(2), "files": at(2)}
 
 
+def test_a_session_that_a_statement_overtook_is_told_so_and_leaves_no_entry(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    """The statement comes right before the session's MERGE, after the look whether that has an effect: it takes no lock."""
+    store = SourceCheckpointStore(catalog, "overtaken")
+    notebook.set(pipeline="overtaken", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "kafka", "sequence": 1}])
+    session = store.session()
+    session.stage("files", 7, b"7")
+    real, told = catalog.engine._is_idle, []  # type: ignore[attr-defined]
+
+    def overtaken(*given: Any) -> bool:
+        idle = bool(real(*given))
+        told.append((idle, notebook.commit()))
+        return idle
+
+    with patch.object(catalog.engine, "_is_idle", overtaken), pytest.raises(ld.ConflictError, match="came first"):
+        session.commit()
+    assert told == [(False, (2, "committed"))]
+    assert store.read_all_checkpoints() == {"kafka": at(1)}
+    assert session.id not in {record.session_id for record in store.history()}
+    session.retry()
+    assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(7, b"7")}
+
+
 def test_a_statement_commits_nothing_where_rows_are_lost_until_a_session_heals_them(
     catalog: ld.Catalog, notebook: Notebook
 ) -> None:
@@ -218,6 +253,28 @@ def test_a_statement_commits_nothing_where_rows_are_lost_until_a_session_heals_t
     notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
     assert notebook.commit() == (2, "committed")
     assert store.read_all_checkpoints() == {"kafka": at(1), "other": at(1), "files": at(1)}
+
+
+def test_a_statement_commits_nothing_over_rows_that_were_changed_by_hand(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    """It would have given them checksums that fit."""
+    store = SourceCheckpointStore(catalog, "changed rows")
+    with store.session() as session:
+        session.stage("kafka", 7, b"7")
+        session.write_config_hash(5)
+    notebook.set(pipeline="changed rows", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage([{"kind": "source", "source": "files", "sequence": 1}])
+    for kind, column, by_hand, committed in (("head", "config_hash", 6, 5), ("source", "position", b"8", b"7")):
+        where = col("pipeline").eq("changed rows") & col("kind").eq(kind)
+        overwrite(catalog, SOURCE_CHECKPOINTS, where, {column: by_hand})
+        with pytest.raises(CorruptionError):
+            store.session()
+        assert notebook.commit() == (0, "damaged")
+        overwrite(catalog, SOURCE_CHECKPOINTS, where, {column: committed})
+    assert notebook.commit() == (2, "committed")
+    assert store.read_all_checkpoints() == {"kafka": at(7, b"7"), "files": at(1)}
 
 
 def test_what_became_of_a_statement_is_told_also_when_others_committed_since(
@@ -412,6 +469,27 @@ def test_rows_that_are_no_steps_are_refused_by_the_statement(notebook: Notebook)
     for step, told in wrong:
         with pytest.raises(PySparkException, match=told):
             notebook.stage([step])
+
+
+def test_values_that_a_step_does_not_have_are_refused_and_not_made_to_fit(
+    catalog: ld.Catalog, notebook: Notebook
+) -> None:
+    notebook.set(pipeline="made to fit", generation=1, owner="notebook")
+    notebook.run("session_begin")
+    for sequence in ("1.5", "CAST(1 AS DOUBLE)", "'1'"):
+        with pytest.raises(PySparkException, match="the sequence of a step is no whole number"):
+            notebook.stage_row(source="'kafka'", sequence=sequence)
+    for config_hash in ("1.5", "CAST(9007199254740993 AS DOUBLE)", "'1'"):
+        with pytest.raises(PySparkException, match="the config_hash of a step is no whole number"):
+            notebook.stage_row(kind="'config'", config_hash=config_hash)
+    with pytest.raises(PySparkException, match="the position of a step is no bytes"):
+        notebook.stage_row(source="'kafka'", sequence="1", position="'text'")
+    for sequence in ("1Y", "2", "3L", "CAST(4 AS DECIMAL(19, 0))"):
+        notebook.stage_row(source="'kafka'", sequence=sequence, position="X'00FF'")
+    notebook.stage_row(kind="'config'", config_hash="18446744073709551615")
+    where = col("pipeline").eq("made to fit")
+    told = [row["sequence"] for row in catalog.engine.read(SESSION_STEPS.name, where=where).to_pylist()]
+    assert sorted(told, key=str) == [1, 2, 3, 4, None]
 
 
 NO_STEPS: list[tuple[dict[str, Any], str]] = [

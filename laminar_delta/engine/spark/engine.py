@@ -20,7 +20,7 @@ from laminar_delta.engine.predicate import Dialect, Literal, Predicate
 from laminar_delta.engine.request import Merge, Stamp, stamp
 from laminar_delta.engine.settle import Settled
 from laminar_delta.engine.spark.ddl import SQL
-from laminar_delta.engine.spark.faults import committing, reading
+from laminar_delta.engine.spark.faults import GuardFailed, committing, reading
 from laminar_delta.engine.spark.merge import SOURCE_VIEW, acts_on_every_row, effect_query, merge_statement
 from laminar_delta.engine.spark.session import frame, stamped
 from laminar_delta.engine.spark.upkeep import SparkUpkeep
@@ -83,15 +83,19 @@ class SparkEngine(SparkUpkeep):
 
     def _merge(self, table: str, rows: pa.Table, merge: Merge, made: Stamp) -> Settled:
         reference = self._places.reference(table)
-        statement = merge_statement(reference, merge, rows.column_names)
+        statement = merge_statement(reference, merge, rows.column_names, fenced=bool(made.fences))
+        # Spark would commit the fence of a merge without effect. Whether it stands is still to be asked.
+        asking = f"DELETE FROM {reference} WHERE FALSE"
         with self._turn(table) as before, self._own.borrowed() as session:
             with reading(table):
                 frame(session, rows).createOrReplaceTempView(SOURCE_VIEW)
             try:
                 if statement is None or (made.fences and self._is_idle(session, table, merge, rows)):
-                    # Spark would commit the fence alone. Whether it stands is still to be asked.
-                    return self._run(session, table, f"DELETE FROM {reference} WHERE FALSE", made, before)
-                return self._run(session, table, statement, made, before)
+                    return self._run(session, table, asking, made, before)
+                with suppress(GuardFailed):
+                    return self._run(session, table, statement, made, before)
+                # Another commit came since it was looked at.
+                return self._run(session, table, asking, made, before)
             finally:
                 # What became of the merge is told above; a view left behind is replaced by the next one.
                 with suppress(LaminarDeltaError), reading(table):

@@ -36,6 +36,7 @@ from pyspark.errors import (
 from pyspark.logger import PySparkLogger
 
 from laminar_delta.engine.settle import FenceRefused, OutcomeUnknown, WriteConflict
+from laminar_delta.engine.spark.merge import GUARD_FAILED
 from laminar_delta.engine.sql import not_a_query
 from laminar_delta.engine.unreachable import says_unreachable, unreachable
 from laminar_delta.errors import (
@@ -127,6 +128,10 @@ _QUERYS_FAULT = (
 _TEXT_LIMIT = 600
 
 
+class GuardFailed(Exception):  # noqa: N818  # a signal inside this engine, never an answer
+    """Signal: the guard of a fenced merge was false in the version that it read. Nothing was committed, its fence neither."""
+
+
 @contextmanager
 def reading(table: str, version: int | None = None) -> Iterator[None]:
     """Translates what goes wrong while opening or reading."""
@@ -168,6 +173,8 @@ def committing(table: str, *, local: bool) -> Iterator[None]:
         if _is_ours(error) or not _is_foreign(error):
             raise
         text = summary(error)
+        if _has(error, "USER_RAISED_EXCEPTION") and any(GUARD_FAILED in str(link) for link in _chain(error)):
+            raise GuardFailed(text) from error
         if is_conflict(error):
             raise WriteConflict(text) from error
         if _has(error, *_NOT_FITTING):
@@ -274,7 +281,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_ours(error: BaseException) -> bool:
-    return isinstance(error, (LaminarDeltaError, FenceRefused, WriteConflict, OutcomeUnknown))
+    return isinstance(error, (LaminarDeltaError, FenceRefused, WriteConflict, OutcomeUnknown, GuardFailed))
 
 
 def _is_foreign(error: BaseException) -> bool:

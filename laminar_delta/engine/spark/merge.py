@@ -2,6 +2,7 @@
 
 Spark commits a MERGE that carries a fence even when it changes nothing, which would move the fence: a merge without effect must
 not. So there are two questions to ask beforehand: can this merge be without effect at all, and if so, is it, on these rows?
+Where a guard decides, another commit can come between the question and the MERGE: then the MERGE fails, and moves nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from laminar_delta.engine.spark.ddl import SQL
 SOURCE_VIEW = "laminar_delta_source"
 """The temporary view of the incoming rows, in a session that is nobody else's."""
 
+GUARD_FAILED = "laminar_delta: the guard of this merge does not hold"
+"""What a fenced MERGE fails with whose guard is false in the version it reads."""
+
 _TARGET, _SOURCE = Side.TARGET.value, Side.SOURCE.value
 
 
-def merge_statement(reference: str, merge: Merge, columns: Sequence[str]) -> str | None:
-    """The MERGE, or None when nothing is asked for."""
+def merge_statement(reference: str, merge: Merge, columns: Sequence[str], *, fenced: bool) -> str | None:
+    """The MERGE, or None when nothing is asked for. Fenced, it fails where its guard is false instead of changing nothing."""
     clauses = [_matched_clause(clause, columns) for clause in _reachable(merge)]
     if merge.insert:
         names = ", ".join(quote_name(name, SQL) for name in columns)
@@ -29,7 +33,7 @@ def merge_statement(reference: str, merge: Merge, columns: Sequence[str]) -> str
         clauses.append(f"WHEN NOT MATCHED BY SOURCE{_and(_absent(merge))} THEN DELETE")
     if not clauses:
         return None
-    source = _incoming(reference, merge)
+    source = _incoming(reference, merge, strict=fenced)
     return " ".join([f"MERGE INTO {reference} AS {_TARGET} USING {source} ON {_condition(merge)}", *clauses])
 
 
@@ -55,11 +59,13 @@ def effect_query(reference: str, merge: Merge) -> str:
     return f"SELECT 1 FROM ({' UNION ALL '.join(parts)}) LIMIT 1"
 
 
-def _incoming(reference: str, merge: Merge) -> str:
-    """The source rows: none where the guard does not hold. Delta reads that in the transaction of the MERGE itself."""
+def _incoming(reference: str, merge: Merge, *, strict: bool = False) -> str:
+    """The source rows: none, or an error, where the guard does not hold. Delta reads that in the transaction of the MERGE."""
     if merge.guard is None:
         return f"{SOURCE_VIEW} AS {_SOURCE}"
     held = f"EXISTS (SELECT 1 FROM {reference} WHERE {merge.guard.sql(SQL)})"
+    if strict:
+        held = f"CASE WHEN {held} THEN TRUE ELSE raise_error('{GUARD_FAILED}') END"
     return f"(SELECT * FROM {SOURCE_VIEW} WHERE {held}) AS {_SOURCE}"
 
 

@@ -128,6 +128,15 @@ class CommitUnknownError(LaminarDeltaError):
     default_next_step = "Read back by the key in `details` once the storage answers, before doing anything else."
 
 
+def is_certain(error: BaseException) -> bool:
+    """Whether what a committing call raised says that nothing was committed: only an answer of ours does.
+
+    Anything else may have come between the commit and its answer: an interrupt, or an `Exception` that a signal handler raised,
+    as the time limits of task queues do. What was to be committed is then in doubt.
+    """
+    return isinstance(error, LaminarDeltaError) and not isinstance(error, CommitUnknownError)
+
+
 class NotFoundError(LaminarDeltaError, KeyError):
     """What was asked for does not exist (any more)."""
 

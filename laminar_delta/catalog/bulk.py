@@ -59,7 +59,8 @@ def save_all(writer: Writer, saves: Sequence[BulkSave], *, reason: str | None = 
             [(attempt, save.states, {}, writer.state_policy) for attempt, save in zip(attempts, saves, strict=True)],
         )
         parts = [[*own, *state.parts] for own, state in zip(offsets, states, strict=True)]
-        made = writer.committer.commit_all(list(zip(attempts, saves, parts, strict=True)), reason=reason)
-    # They came after what this writer saved last: nothing that follows changed since that.
-    writer.basis.of(None)
+        with writer.committer.doubted_unless_certain(attempts):
+            made = writer.committer.commit_all(list(zip(attempts, saves, parts, strict=True)), reason=reason)
+            # They came after what this writer saved last: nothing that follows changed since that.
+            writer.basis.of(None)
     return made

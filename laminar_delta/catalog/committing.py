@@ -23,11 +23,11 @@ from laminar_delta.catalog.same import Stored, check_same_again
 from laminar_delta.catalog.staged import Birth, Saved, Staged, sealed
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.errors import (
-    CommitUnknownError,
     FencedError,
     InvalidInputError,
     LaminarDeltaError,
     SessionStateError,
+    is_certain,
 )
 from laminar_delta.logs import Event, log_event
 
@@ -159,7 +159,7 @@ class Committer:
                     metadata=attempt.metadata(*(("save",) if lineage is None else (lineage.how, lineage.reason))),
                     key={"pipeline": self.held.pipeline, "attempt_id": attempt.attempt_id},
                 )
-            return self.born(birth, made)
+                return self.born(birth, made)
 
     def commit_all(
         self, saves: Sequence[tuple[Attempt, BulkSave, Sequence[Part]]], *, reason: str | None = None
@@ -198,9 +198,9 @@ class Committer:
                     metadata={**shared_metadata("save", attempts), "reason": reason},
                     key={"pipeline": self.held.pipeline, "attempt_id": highest.attempt_id},
                 )
-            for attempt in attempts:
-                self._numbers.note(attempt.checkpoint_id, certain=True)
-            return self.born(birth, made).version
+                for attempt in attempts:
+                    self._numbers.note(attempt.checkpoint_id, certain=True)
+                return self.born(birth, made).version
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -259,19 +259,21 @@ class Committer:
     @contextmanager
     def outcome_noted(self, attempts: Sequence[Attempt]) -> Iterator[None]:
         """Within: their commit. Takes note when nobody knows what became of it, and names the successor when there is one."""
+        with self.doubted_unless_certain(attempts):
+            try:
+                yield
+            except FencedError:
+                self.check_held()
+                raise
+
+    @contextmanager
+    def doubted_unless_certain(self, attempts: Sequence[Attempt]) -> Iterator[None]:
+        """Within: their commit, up to where everything that goes by it knows of it. An interrupt can come anywhere between."""
         try:
             yield
-        except FencedError:
-            self.check_held()
-            raise
-        except CommitUnknownError:
-            self.doubt(attempts)
-            raise
-        except Exception:
-            raise
-        except BaseException:
-            # An interrupt between a commit and its answer.
-            self.doubt(attempts)
+        except BaseException as error:
+            if not is_certain(error):
+                self.doubt(attempts)
             raise
 
     def doubt(self, attempts: Sequence[Attempt]) -> None:
@@ -307,6 +309,10 @@ class Committer:
                 burn(self._engine, self.held, self._numbers.unrecorded)
         finally:
             generations.release(self._engine, self.held)
+
+    def may_be_committed(self, checkpoint_id: int) -> bool:
+        """Whether something was committed under an id, or may have been, as far as is known here without a look."""
+        return not self._numbers.is_new(checkpoint_id)
 
     def check_held(self) -> None:
         """Raises `FencedError` once another writer took over. What was read before it passed is no successor's."""

@@ -27,7 +27,7 @@ from laminar_delta.catalog.healing import highest_epoch
 from laminar_delta.catalog.reconcile import ReconcileReport, Reconciliation, commit_failure
 from laminar_delta.catalog.resume import ResumeReport, Resumption, is_delivered
 from laminar_delta.catalog.sinks import ExactlyOnceSink, Observe, SinkEpoch, Sinks, Step, attempt, raised
-from laminar_delta.errors import CommitUnknownError, FencedError, InvalidInputError, SessionStateError
+from laminar_delta.errors import FencedError, InvalidInputError, SessionStateError, is_certain
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import check_ordering_number
 from laminar_delta.model.status import SinkCommitStatus
@@ -228,11 +228,16 @@ class Coordinator:
         if isinstance(saved, FencedError):
             self._sinks.abort(epoch)
             raise saved
-        if isinstance(saved, CommitUnknownError):
+        if (
+            isinstance(saved, Exception)
+            and not is_certain(saved)
+            and self._writer.committer.may_be_committed(builder.id)
+        ):
             # It may exist: rolled back, its output would be lost; shown, it could be output of a checkpoint that never was.
-            return replace(outcome, saved=None, error=f"save outcome unknown: {saved}", cause=saved)
+            # Of what is no answer, a time limit may have come after the commit; what users' state raises comes before it.
+            return replace(outcome, saved=None, error=f"save outcome unknown: {_said(saved)}", cause=saved)
         if isinstance(saved, Exception):
-            return self._rolled_back(epoch, outcome, f"save failed: {saved}", saved)
+            return self._rolled_back(epoch, outcome, f"save failed: {_said(saved)}", saved)
         if once_saved is not None:
             once_saved()
         return self._commit(epoch, outcome)
@@ -312,3 +317,8 @@ class Coordinator:
             self._counters = replace(now, completed=now.completed + 1, last_duration_ms=duration_ms)
         else:
             self._counters = replace(now, failed=now.failed + 1)
+
+
+def _said(error: Exception) -> str:
+    """Its words; what it is where it has none, as what a signal handler raises."""
+    return str(error) or repr(error)

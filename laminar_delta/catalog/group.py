@@ -6,8 +6,8 @@ was taken over is taken out and told, the rest commit. Each checkpoint is what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -86,8 +86,9 @@ def save_together(engine: Engine, saves: Sequence[Save]) -> list[Saved | Laminar
         going = [member for member in members if member.answer is None]
         with given_up_on_failure([(member.save.writer.committer, member.attempt) for member in going]):
             _stage(engine, going)
-            _commit(engine, going)
-        _look_after(going)
+            with _doubted_unless_certain(going):
+                _commit(engine, going)
+                _look_after(going)
     return [_answer(member) for member in members]
 
 
@@ -175,34 +176,30 @@ def _commit(engine: Engine, members: list[_Member]) -> None:
             for member in going:
                 member.answer = _told(member, error)
                 member.save.writer.abort(member.attempt)
-        except Exception:
-            raise
-        except BaseException:
-            for member in going:
-                member.save.writer.committer.doubt([member.attempt])
-            raise
         else:
             for member in going:
                 assert member.birth is not None
                 member.answer = member.save.writer.committer.born(member.birth, made)
 
 
+@contextmanager
+def _doubted_unless_certain(members: list[_Member]) -> Iterator[None]:
+    """Within: their commit, and all of them looked after. Cut off, they are in doubt: no next state stands upon the last."""
+    with ExitStack() as doubted:
+        for member in members:
+            doubted.enter_context(member.save.writer.committer.doubted_unless_certain([member.attempt]))
+        yield
+
+
 def _look_after(members: list[_Member]) -> None:
     """As for checkpoints saved alone: whatever one of them meets is its own answer, and nobody else's."""
-    left = [member for member in members if isinstance(member.answer, Saved)]
-    while left:
-        member = left[0]
-        assert isinstance(member.answer, Saved)
+    for member in members:
+        if not isinstance(member.answer, Saved):
+            continue
         try:
             member.save.writer.aftercare.look_after(member.attempt, member.answer, member.staged)
         except LaminarDeltaError as error:
             member.answer = error
-        except BaseException:
-            # They are committed, and their callers are told nothing: no next state stands upon the one before.
-            for unseen in left:
-                unseen.save.writer.committer.doubt([unseen.attempt])
-            raise
-        del left[0]
 
 
 def _append(engine: Engine, members: list[_Member]) -> Commit:

@@ -255,7 +255,7 @@ class SavingWriter:
         self._check_open()
         check_manifest(manifest, external_id=external_id)
         staged = Staged(manifest=manifest, parts=tuple(parts), state=state)
-        with self.committer.turn():
+        with self.committer.turn(), self.committer.doubted_unless_certain([attempt]):
             saved = self.committer.commit(attempt, staged, lineage=lineage, external_id=external_id)
             # Within the turn: a checkpoint that is committed after this one is what comes before the next state.
             self.aftercare.look_after(attempt, saved, staged, is_derived=lineage is not None)

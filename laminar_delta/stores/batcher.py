@@ -21,7 +21,7 @@ from laminar_delta.catalog.batches import BatchAppender
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.codec import MAX_BATCH_BYTES, encode_batch, parse_header
 from laminar_delta.codec.lcb1 import ENTRY_COST_BYTES, KEY_COST_FACTOR
-from laminar_delta.errors import CommitUnknownError, InvalidInputError
+from laminar_delta.errors import InvalidInputError, LaminarDeltaError, is_certain
 from laminar_delta.model import check_u64, new_attempt_id
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ class BatchTarget(Protocol):
     """Where batches go."""
 
     def write(self, epoch: int, payload: bytes, attempt_id: str) -> object:
-        """Writes a batch durably, beside those that are there. The same attempt again writes nothing twice."""
+        """Writes a batch durably, beside those that are there. The same attempt again writes nothing twice.
+
+        Only a `LaminarDeltaError` other than `CommitUnknownError` says that nothing was written; after anything else the next
+        flush begins with the same attempt again.
+        """
         ...
 
 
@@ -165,11 +169,10 @@ class CheckpointBatcher:
         self._unknown = flush
         try:
             self._target.write(flush.epoch, flush.payload, flush.attempt_id)
-        except CommitUnknownError:
-            raise
-        except Exception:
-            # It is certain that nothing was written, so it is like any other content of the buffer again.
-            self._unknown = None
+        except LaminarDeltaError as error:
+            if is_certain(error):
+                # Nothing was written, so it is like any other content of the buffer again.
+                self._unknown = None
             raise
         self._unknown = None
         del self._entries[: flush.entries]

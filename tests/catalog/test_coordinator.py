@@ -12,7 +12,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.builder import CheckpointBuilder
 from laminar_delta.catalog.coordinator import Coordinator, Counters
 from laminar_delta.catalog.sinks import SinkEpoch, Step, When
-from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES
+from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.engine.settle import FenceRefused
 from laminar_delta.errors import (
     CommitUnknownError,
@@ -27,7 +27,9 @@ from laminar_delta.model import SinkCommitStatus
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener
 from tests.support.delivery import FileSink, ForgetfulSink
 from tests.support.faults import (
+    TimeLimit,
     failing_appends,
+    interrupted_appends,
     unanswered_appends,
     unheard_appends,
     unreadable,
@@ -192,6 +194,30 @@ def test_a_save_whose_answer_was_lost_is_neither_rolled_back_nor_delivered_but_s
     write(sinks, "b")
     assert coordinator.run(fill).success
     assert [sink.output() for sink in sinks] == [["a", "b"], ["a", "b"]]
+
+
+def test_a_save_whose_time_is_up_once_it_is_committed_is_not_rolled_back(
+    catalog: ld.Catalog, coordinator: Coordinator, sinks: list[FileSink]
+) -> None:
+    write(sinks, "a")
+    with interrupted_appends(catalog.engine, MANIFESTS.name, TimeLimit):
+        outcome = coordinator.run(fill)
+    assert (outcome.success, outcome.saved, type(outcome.cause)) == (False, None, TimeLimit)
+    assert outcome.error == "save outcome unknown: TimeLimit()"
+    assert [[epoch.number for epoch in sink.prepared()] for sink in sinks] == [[1], [1]]
+    assert coordinator.resume().recovery.chosen_id == 1
+    assert [sink.output() for sink in sinks] == [["a"], ["a"]]
+
+
+def test_a_save_whose_time_is_up_before_it_is_committed_is_rolled_back(
+    catalog: ld.Catalog, coordinator: Coordinator, sinks: list[FileSink]
+) -> None:
+    write(sinks, "a")
+    with interrupted_appends(catalog.engine, SOURCE_OFFSETS.name, TimeLimit):
+        outcome = coordinator.run(fill)
+    assert (outcome.saved, outcome.error) == (False, "save failed: TimeLimit()")
+    assert all(not list(sink.prepared()) for sink in sinks)
+    assert coordinator.resume().recovery.is_fresh_start
 
 
 def test_a_checkpoint_that_is_committed_and_not_looked_after_is_not_rolled_back(

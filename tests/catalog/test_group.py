@@ -1,6 +1,5 @@
 """Group commit: many pipelines, few commits, each told its own."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -15,7 +14,6 @@ from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.catalog.writer import Writer
-from laminar_delta.engine.base import Engine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Stamp
 from laminar_delta.errors import (
@@ -28,7 +26,13 @@ from laminar_delta.errors import (
 )
 from laminar_delta.model.manifest import CheckpointManifest, ConnectorCheckpoint
 from tests.support.catalogs import QUICK_ENGINES, ready_made
-from tests.support.faults import failing_appends, unheard_appends, unreadable_after_appends
+from tests.support.faults import (
+    INTERRUPTS,
+    failing_appends,
+    interrupted_appends,
+    unheard_appends,
+    unreadable_after_appends,
+)
 
 
 def _manifest(number: int, offset: str) -> CheckpointManifest:
@@ -103,28 +107,19 @@ def test_who_was_taken_over_is_told_and_the_rest_commit(catalog: ld.Catalog) -> 
     successor.save(_manifest(1, "b"))
 
 
-def _interrupting(engine: Engine) -> Callable[..., int]:
-    real = engine._append
-
-    def interrupted(table: str, rows: pa.Table, made: Stamp) -> int:
-        version = real(table, rows, made)
-        if table == MANIFESTS.name:
-            raise KeyboardInterrupt
-        return version
-
-    return interrupted
-
-
+@pytest.mark.parametrize("error", INTERRUPTS)
 @pytest.mark.parametrize("engine", QUICK_ENGINES)
 def test_an_interrupt_around_the_shared_commit_is_neither_success_nor_failure(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+    engine: str, error: type[BaseException], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     catalog = ready_made(engine, tmp_path / "catalog", request)()
     writers = [catalog.writer(f"p{number}") for number in range(2)]
     saves = [Save(writer, _manifest(1, "a")) for writer in writers]
-    with patch.object(catalog.engine, "_append", _interrupting(catalog.engine)), pytest.raises(KeyboardInterrupt):
+    with interrupted_appends(catalog.engine, MANIFESTS.name, error), pytest.raises(error):
         catalog.save_together(saves)
     assert [writer.aborted for writer in writers] == [frozenset(), frozenset()]
+    others = catalog.save_together([Save(writer, _manifest(1, "b")) for writer in writers])
+    assert [type(answer) for answer in others] == [ConflictError, ConflictError]
     assert all(isinstance(answer, Saved) and answer.replayed for answer in catalog.save_together(saves))
     assert catalog.engine.read(MANIFESTS.name).num_rows == 2
 

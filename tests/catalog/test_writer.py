@@ -5,13 +5,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.tables import MANIFESTS, SINK_STATUSES, SOURCE_OFFSETS, WRITERS
-from laminar_delta.engine.request import Stamp
 from laminar_delta.errors import (
     ConflictError,
     ErrorCode,
@@ -22,7 +20,7 @@ from laminar_delta.errors import (
     StorageError,
 )
 from laminar_delta.model import CheckpointManifest, InFlightRecord, SinkCommitStatus
-from tests.support.faults import failing_appends
+from tests.support.faults import INTERRUPTS, failing_appends, interrupted_appends
 
 Opener = Callable[[], ld.Catalog]
 
@@ -293,22 +291,18 @@ def test_every_commit_says_who_and_what(catalog: ld.Catalog) -> None:
 
 
 @pytest.mark.also_on_spark
-def test_an_interrupt_around_the_commit_is_neither_success_nor_failure(catalog: ld.Catalog) -> None:
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_an_interrupt_around_the_commit_is_neither_success_nor_failure(
+    catalog: ld.Catalog, error: type[BaseException]
+) -> None:
     writer = catalog.writer("orders")
-    real = catalog.engine._append
-
-    def interrupted(table: str, rows: pa.Table, made: Stamp) -> int:
-        version = real(table, rows, made)
-        if table == MANIFESTS.name:
-            raise KeyboardInterrupt
-        return version
-
-    catalog.engine._append = interrupted  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt), writer.checkpoint() as cp:
+    cp = writer.checkpoint()
+    with interrupted_appends(catalog.engine, MANIFESTS.name, error), pytest.raises(error), cp:
         cp.source("kafka", {"0": "1"})
-    catalog.engine._append = real  # type: ignore[method-assign]
     assert writer.aborted == frozenset()
     manifest = catalog.pipeline("orders").get(cp.id)
+    with pytest.raises(ConflictError):
+        writer.save(replace(manifest, epoch=manifest.epoch + 1))
     assert writer.save(manifest).replayed
     assert catalog.pipeline("orders").remove_orphans(aborted=writer.aborted) == ()
     assert catalog.pipeline("orders").validate(cp.id).valid

@@ -28,7 +28,7 @@ from laminar_delta.errors import (
 )
 from laminar_delta.stores import BatchTarget, CatalogTarget, CheckpointBatcher
 from laminar_delta.stores import batcher as batcher_module
-from tests.support.faults import failing_appends, unanswered_appends, unheard_appends
+from tests.support.faults import INTERRUPTS, failing_appends, interrupted_appends, unanswered_appends, unheard_appends
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "lcb1"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text())
@@ -235,6 +235,19 @@ def test_a_flush_that_failed_leaves_everything_in_the_buffer(catalog: ld.Catalog
     batcher.flush(1)
     assert [tuple(e) for e in StateBatches(catalog.pipeline("p")).entries(1)] == [("k", b"v"), ("l", b"w")]
     assert batcher.metrics().put_count == 1
+
+
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_a_flush_that_was_interrupted_once_it_was_committed_is_written_once(
+    catalog: ld.Catalog, error: type[BaseException]
+) -> None:
+    batcher = CheckpointBatcher(CatalogTarget(catalog, "p"))
+    batcher.add("k", b"v")
+    with interrupted_appends(catalog.engine, STATE_BATCHES.name, error), pytest.raises(error):
+        batcher.flush(1)
+    batcher.flush(1)
+    assert [(head.epoch, head.ordinal) for head in StateBatches(catalog.pipeline("p")).heads()] == [(1, 1)]
+    assert batcher.is_empty()
 
 
 @pytest.mark.parametrize("fault", [unheard_appends, unanswered_appends])

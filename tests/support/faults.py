@@ -1,7 +1,11 @@
 """Storage that fails at one table and one moment, on any engine: the real call, cut off before or after it happened."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import CO_GENERATOR
+from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +15,9 @@ from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.settle import OutcomeUnknown, Settled
 from laminar_delta.errors import ErrorCode, StorageError
+from tests.support.stepping import NeverCame
+
+_CATALOG = str(Path("laminar_delta", "catalog"))
 
 
 @contextmanager
@@ -47,6 +54,66 @@ def unheard_appends(engine: Engine, table: str) -> Iterator[None]:
 
     with _append_to(engine, table, lose), patch.object(engine, "history", side_effect=StorageError("no log")):
         yield
+
+
+class TimeLimit(Exception):  # noqa: N818  # named as task queues name theirs: it is no error of ours
+    """What task queues raise from a signal handler when a task's time is up: an `Exception`, and as sudden as an interrupt."""
+
+
+INTERRUPTS = [KeyboardInterrupt, TimeLimit]
+
+
+@contextmanager
+def interrupted_appends(engine: Engine, table: str, error: type[BaseException]) -> Iterator[None]:
+    """Within: appends to the table happen, and the error comes in place of their answer."""
+
+    def interrupt(real: Callable[[], int]) -> int:
+        real()
+        raise error
+
+    with _append_to(engine, table, interrupt):
+        yield
+
+
+@contextmanager
+def interrupted_after_append(
+    engine: Engine, table: str, place: int, error: type[BaseException] = KeyboardInterrupt
+) -> Iterator[None]:
+    """Within: the error comes at one of the places where a signal can, once an append to the table is answered: at the begin
+    and at the end of each function of the catalog that this thread runs.
+
+    Raises:
+        NeverCame: There are not so many.
+    """
+    before, left = sys.gettrace(), place
+    answered = False
+
+    def answer(real: Callable[[], int]) -> int:
+        nonlocal answered
+        version = real()
+        answered = True
+        return version
+
+    def step(frame: FrameType, event: str, given: Any) -> Any:  # a trace function is given it
+        nonlocal left
+        if _CATALOG not in frame.f_code.co_filename:
+            return None
+        # What a generator yields to is no end.
+        if answered and (event == "call" or (event == "return" and not frame.f_code.co_flags & CO_GENERATOR)):
+            left -= 1
+            if left == 0:
+                raise error
+        frame.f_trace_lines = False
+        return step
+
+    try:
+        with _append_to(engine, table, answer):
+            sys.settrace(step)
+            yield
+    finally:
+        sys.settrace(before)
+    if left > 0:
+        raise NeverCame
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""A driver that was only paused, and goes on when others have gone on in its place: nothing more of it is shown."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import laminar_delta as ld
+from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.errors import ConflictError, FencedError
+from laminar_delta.streaming import Delivery
+from tests.support.table_query import KilledError, Query
+
+SHOWING = (Step.COMMIT, When.BEFORE)
+SAVED = (Step.SAVE, When.AFTER)
+
+
+@pytest.fixture
+def catalog() -> ld.Catalog:
+    return ld.open_catalog("memory", engine="memory")
+
+
+@pytest.fixture
+def query(catalog: ld.Catalog, tmp_path: Path) -> Query:
+    return Query(catalog, tmp_path, ("out",))
+
+
+def check_fenced(wake: Callable[[], list[BaseException]]) -> None:
+    (error,) = wake()
+    assert isinstance(error, FencedError)
+
+
+def test_of_a_query_that_was_never_gone_on_from(query: Query) -> None:
+    query.run(query.planned, 0)
+    with query.paused(SHOWING, query.at("second"), 0, 1, 2, after_reset="fresh") as wake:
+        assert query.run(query.at("third"), 0, 1, 2, after_reset="fresh").delivery is Delivery.FRESH
+        check_fenced(wake)
+    assert query.shown() == [[1, 1, 2]]
+
+
+def test_of_a_restored_directory_when_another_one_goes_on(query: Query) -> None:
+    query.run(query.planned, 0)
+    with query.paused(SHOWING, query.again(1, "second", new_query=True), 1) as wake:
+        assert query.run(query.again(1, "third", new_query=True), 1).delivery is Delivery.FRESH
+        check_fenced(wake)
+    assert query.shown() == [[1, 2]]
+
+
+def test_of_a_restored_directory_when_the_first_query_goes_on_after_all(query: Query) -> None:
+    """Its line was closed, and it is told to rewind."""
+    query.run(query.planned, 0)
+    with query.paused(SHOWING, query.again(1, "second", new_query=True), 1) as wake:
+        with pytest.raises(ConflictError) as caught:
+            query.run(query.planned, 1)
+        assert "writer.rewind(1" in caught.value.next_step
+        with query.catalog.writer("orders") as writer:
+            writer.rewind(1, reason="as told")
+        assert query.run(query.planned, 1).delivery is Delivery.FRESH
+        check_fenced(wake)
+    assert query.shown() == [[1, 2]]
+
+
+def test_from_before_two_rewinds_of_which_the_first_came_to_nothing(query: Query) -> None:
+    query.run(query.planned, 0)
+    with query.paused(SHOWING, query.planned, 1) as wake:
+        for at in (SAVED, None):
+            with query.catalog.writer("orders") as writer:
+                writer.rewind(1, reason="again")
+            if at is None:
+                assert query.run(query.planned, 1).delivery is Delivery.FRESH
+            else:
+                with pytest.raises(KilledError):
+                    query.run(query.planned, 1, at=at)
+        check_fenced(wake)
+    assert query.shown() == [[1, 2]]

@@ -73,11 +73,13 @@ class Run:
         that checkpoint, and comes here before its own sinks show anything.
 
         Raises:
+            FencedError: Another run took over meanwhile: one of the lines may be its own.
             ConflictError: A driver that was only paused had a sink show a batch of such a line after it was asked, and before
                 it was closed.
         """
         if not self.left:
             return
+        self.writer.check_held()
         by_line = [sink for sink in sinks if isinstance(sink, LineSink)]
         for line in sorted(self.left, key=lambda line: line.application_id):
             for sink in by_line:

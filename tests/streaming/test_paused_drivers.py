@@ -73,3 +73,12 @@ def test_from_before_two_rewinds_of_which_the_first_came_to_nothing(query: Query
                     query.run(query.planned, 1, at=at)
         check_fenced(wake)
     assert query.shown() == [[1, 2]]
+
+
+def test_that_was_fenced_off_before_it_closed_a_line_leaves_that_of_its_successor_open(query: Query) -> None:
+    query.run(query.planned, 0)
+    with query.paused(SAVED, query.again(1, "second", new_query=True), 1) as wake:
+        assert query.run(query.planned, 1).delivery is Delivery.FRESH
+        check_fenced(wake)
+    assert query.run(query.planned, 2).delivery is Delivery.FRESH
+    assert query.shown() == [[1, 2, 3]]

@@ -196,17 +196,24 @@ class DeltaSink:
         search = self._find(line, batch_id)
         return True if search.found is not None else (False if search.is_whole else None)
 
-    def close_line(self, line: Line) -> None:
-        """See `LineSink`: an empty commit with a version above all batches, which Delta then skips."""
+    def close_line(self, line: Line) -> bool:
+        """See `LineSink`: an empty commit with a version above all batches, which Delta then skips.
+
+        Where there is no table yet, that commit makes it, in the shape of what is about to be written.
+        """
         nothing = self._table.nothing(self._session())
         if nothing is None:
-            return
+            held = next(iter(self._held.values()), None)
+            if held is None:
+                return False
+            nothing = held.limit(0)
         try:
             self._save(nothing, line, CLOSED, {"closed": True}, mode=APPEND)
         except PySparkException as error:
             raise StorageError(
                 f"what was left of {line.application_id} in {self.table} cannot be closed: {first_line(error)}"
             ) from error
+        return True
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         """See `LineSink`."""

@@ -81,15 +81,14 @@ class Run:
             return
         self.writer.check_held()
         by_line = [sink for sink in sinks if isinstance(sink, LineSink)]
-        for line in sorted(self.left, key=lambda line: line.application_id):
-            for sink in by_line:
-                sink.close_line(line)
+        lines = sorted(self.left, key=lambda line: line.application_id)
+        unclosed = {line for line in lines for sink in by_line if not sink.close_line(line)}
         # Only now that nothing more of any of them can be shown is what a sink says of a batch final.
         found = [(one, self._shown_since(one, by_line)) for one in self.behind if one.line in self.left]
         for one, shown in found:
             if shown:
                 raise shown_already(self.writer.pipeline, self.head, self.line, one, shown)
-        self.left = frozenset()
+        self.left = frozenset(unclosed)  # with the next batch again: there may be a table by then
 
     def _shown_since(self, one: PassedOver, sinks: Iterable[LineSink]) -> list[str]:
         """The sinks that turn out to have what was passed over, which is recorded."""

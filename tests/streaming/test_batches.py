@@ -347,7 +347,7 @@ def test_a_query_that_failed_in_its_own_first_batch_just_goes_on(catalog: ld.Cat
 class Refusing(TableSink):
     """A table whose old line cannot be closed, for a reason that is Spark's."""
 
-    def close_line(self, line: Line) -> None:
+    def close_line(self, line: Line) -> bool:
         raise PySparkException("no such luck")
 
 

@@ -9,6 +9,8 @@ import laminar_delta as ld
 from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.errors import ConflictError, FencedError
 from laminar_delta.streaming import Delivery
+from laminar_delta.streaming.delta_sink import CLOSED
+from tests.support.stream_plans import DeltaFrame, said_by
 from tests.support.table_query import KilledError, Query
 
 SHOWING = (Step.COMMIT, When.BEFORE)
@@ -82,3 +84,29 @@ def test_that_was_fenced_off_before_it_closed_a_line_leaves_that_of_its_successo
         check_fenced(wake)
     assert query.run(query.planned, 2).delivery is Delivery.FRESH
     assert query.shown() == [[1, 2, 3]]
+
+
+def test_of_a_first_batch_when_there_is_no_table_yet(query: Query) -> None:
+    """The commit that closes its line makes the table."""
+    with query.paused(SHOWING, query.planned, 0) as wake:
+        assert query.run(query.at("second"), 0).delivery is Delivery.FRESH
+        check_fenced(wake)
+    assert query.shown() == [[1]]
+    assert [one["batch"] for one in said_by(str(query.home / "out"))] == [CLOSED, 0]
+
+
+def test_of_a_line_that_gave_the_table_nothing_when_the_next_one_does_not_either_at_first(query: Query) -> None:
+    """As long as there is no table its line cannot be closed, which is made up for when the first rows come."""
+    query.begin_nothing()
+    with query.paused(SHOWING, query.planned, 1) as wake:
+        second, sinks = query.at("second"), query.sinks()
+        second.plan(0)
+        second.plan(1)
+        given = {0: None, 1: DeltaFrame(1, 2)}
+        deliver = second.deliver(
+            query.catalog, lambda frame, batch: given[batch.id], sinks, after_reset="fresh", observe=None
+        )
+        for batch in given:
+            deliver(DeltaFrame(1), batch)  # type: ignore[arg-type]  # stands in for Spark's
+        check_fenced(wake)
+    assert query.shown() == [[1, 2]]

@@ -26,6 +26,7 @@ def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
         "elsewhere": {"returns-0": "0"},
         "earliest": {"orders-0": "-2"},
         "grown": {"grown-0": "0"},
+        "in-a-transaction": {"begun-0": "3"},
     }
     for pipeline, offsets in places.items():
         with catalog.writer(pipeline) as writer, writer.checkpoint() as cp:
@@ -39,7 +40,11 @@ def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
         admin = AdminClient({**settings})  # kept: what it was asked ends with it
         deleted = admin.delete_records([TopicPartition("orders", 0, 5)])
         assert [result.result(60).low_watermark for result in deleted.values()] == [5]
-        found = {name: check_resume(catalog, name, kafka=settings) for name in places}
+        broker.create("begun", partitions=1)
+        with broker.transaction("begun", ["0", "1", "2"]):
+            found = {name: check_resume(catalog, name, kafka=settings) for name in places}
+            committed = check_resume(catalog, "in-a-transaction", kafka={**settings, "isolation.level": "read_committed"})
+    assert [one.code for one in committed.findings] == [ResumeCode.OFFSET_AHEAD]
     assert {name: [one.code for one in look.findings] for name, look in found.items()} == {
         "at-the-end": [],
         "in-between": [],
@@ -48,9 +53,10 @@ def test_the_broker_is_asked_what_it_still_has(tmp_path: Path) -> None:
         "elsewhere": [ResumeCode.PARTITION_GONE],
         "earliest": [],
         "grown": [ResumeCode.PARTITION_NEW],
+        "in-a-transaction": [],
     }
     assert {name: look.ok for name, look in found.items()} == {
-        name: name in ("at-the-end", "in-between", "earliest", "grown") for name in places
+        name: name in ("at-the-end", "in-between", "earliest", "grown", "in-a-transaction") for name in places
     }
     (new,) = found["grown"].findings
     assert (new.severity, new.found) == (Severity.INFO, "grown-1")

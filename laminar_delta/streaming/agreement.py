@@ -166,7 +166,9 @@ def lines_left(reading: Reading, row: Row | None, over: Iterable[PassedOver]) ->
         if row["derived_how"]:
             # What was passed over before it was derived lies below it, and whoever derived it closed nothing.
             deliveries = Deliveries(reading, row["pipeline"])
-            below = [one for one in find_rows(reading, row["pipeline"]).rows if one["checkpoint_id"] < row["checkpoint_id"]]
+            below = [
+                one for one in find_rows(reading, row["pipeline"]).rows if one["checkpoint_id"] < row["checkpoint_id"]
+            ]
             made_for = [line_of(reading, one) for one in _newest_first(below) if not deliveries.is_delivered(one)]
             found |= {one[0] for one in made_for if one is not None}
     return frozenset(line for line in found if line is not None)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from laminar_delta.streaming.kept import KeptBatch
 
 MAY_HAVE_MORE = (
-    "the query keeps its id, and what it began after this batch was not captured: a sink that goes by id and number, as Delta's "
-    "streaming sink does, skips the next batch without a word if it has one of that number, and that may have had fewer records. "
-    "If so, take the sink back to this batch and say new_query=True"
+    "the query keeps its id, and what it began after this batch was not captured: a sink that goes by id and number, as "
+    "Delta's streaming sink does, skips the next batch without a word if it has one of that number, and that may have had "
+    "fewer records. If so, take the sink back to this batch and say new_query=True"
 )
 
 

@@ -83,7 +83,9 @@ class Query:
         self.planned.run(self.catalog, 0, DeltaFrame(), lambda frame, batch: None, self.sinks())
 
     @contextmanager
-    def paused(self, at: tuple[Any, When], planned: Planned, batch: int, *numbers: int, **options: Any) -> Iterator[Wake]:
+    def paused(
+        self, at: tuple[Any, When], planned: Planned, batch: int, *numbers: int, **options: Any
+    ) -> Iterator[Wake]:
         """A driver that has stopped at a step of a batch; let go on by what is given, or in the end."""
         reached, go_on = threading.Event(), threading.Event()
         errors: list[BaseException] = []

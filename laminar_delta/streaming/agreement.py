@@ -21,6 +21,7 @@ from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import connector_checkpoints, parse_offsets
 from laminar_delta.model.status import SinkCommitKind
+from laminar_delta.streaming.documents import batch_said
 from laminar_delta.streaming.lines import line_left, line_of
 
 if TYPE_CHECKING:
@@ -164,13 +165,13 @@ def lines_left(reading: Reading, row: Row | None, over: Iterable[PassedOver]) ->
     if row is not None:
         found.add(line_left(reading, row))
         if row["derived_how"]:
-            # What was passed over before it was derived lies below it, and whoever derived it closed nothing.
+            # What was passed over before it was derived lies below it, and whoever derived it closed nothing. Rows say their
+            # line themselves: what became of their state does not matter.
             deliveries = Deliveries(reading, row["pipeline"])
-            below = [
-                one for one in find_rows(reading, row["pipeline"]).rows if one["checkpoint_id"] < row["checkpoint_id"]
-            ]
-            made_for = [line_of(reading, one) for one in _newest_first(below) if not deliveries.is_delivered(one)]
-            found |= {one[0] for one in made_for if one is not None}
+            for below in _newest_first(find_rows(reading, row["pipeline"]).rows):
+                is_below = below["checkpoint_id"] < row["checkpoint_id"] and batch_said(below)
+                made_for = line_of(reading, below) if is_below and not deliveries.is_delivered(below) else None
+                found.add(None if made_for is None else made_for[0])
     return frozenset(line for line in found if line is not None)
 
 

@@ -110,3 +110,16 @@ def test_of_a_line_that_gave_the_table_nothing_when_the_next_one_does_not_either
             deliver(DeltaFrame(1), batch)  # type: ignore[arg-type]  # stands in for Spark's
         check_fenced(wake)
     assert query.shown() == [[1, 2]]
+
+
+def test_that_is_back_when_nothing_is_delivered_is_told_to_begin_anew(query: Query) -> None:
+    """There is no checkpoint to rewind to."""
+    for planned in (query.planned, query.at("second")):
+        with pytest.raises(KilledError):
+            query.run(planned, 0, at=SHOWING)
+    with pytest.raises(ConflictError, match="its line was closed") as caught:
+        query.run(query.planned, 0)
+    assert "begin it anew" in caught.value.next_step
+    assert caught.value.details["checkpoint_id"] is None
+    assert query.run(query.at("third"), 0, after_reset="fresh").delivery is Delivery.FRESH
+    assert query.shown() == [[1]]

@@ -162,7 +162,9 @@ class Reconciliation:
         answers = {name: self._ask(checkpoint, name, held.get(name, frozenset())) for name in self._names(checkpoint)}
         can_get_it = [name for name, answer in answers.items() if self._can_redrive(answer, held)]
         lacking = [name for name, answer in answers.items() if name not in can_get_it and not self.is_settled(answer)]
-        if can_get_it and not lacking and may_redrive and not self._is_damaged(checkpoint):
+        can_show = can_get_it and not lacking and may_redrive
+        # Recovery may pass over a damaged one anyway: showing its epoch would then show it twice.
+        if can_show and not is_damaged(self._writer.reading, checkpoint.row):
             told = self._sinks.each(Step.COMMIT, lambda sink: sink.commit(answers[sink.name].epoch), names=can_get_it)
             for name, error in told.items():
                 action = Action.COMMITTED if error is None else Action.FAILED
@@ -204,13 +206,6 @@ class Reconciliation:
         )
         return answer.is_delivered or (failed and self._failed_sinks is FailedSinks.ACCEPT)
 
-    def _is_damaged(self, checkpoint: OpenCheckpoint) -> bool:
-        """Whether recovery may pass over it anyway: showing its epoch would then show it twice."""
-        reading, row = self._writer.reading, checkpoint.row
-        return all(
-            any(finding.is_fatal for finding in examine(tried, row)) for tried in (reading, as_saved(reading, row))
-        )
-
     def _record(self, checkpoint: OpenCheckpoint, answers: Mapping[str, SinkAnswer]) -> None:
         statuses: dict[str, SinkCommitStatus] = {}
         for name, answer in answers.items():
@@ -221,6 +216,11 @@ class Reconciliation:
         if statuses:
             with self._sinks.step(Step.RECORD):
                 self._writer.set_sink_statuses(checkpoint.row["checkpoint_id"], statuses)
+
+
+def is_damaged(reading: Reading, row: Row) -> bool:
+    """Whether a checkpoint is damaged, also as it was saved."""
+    return all(any(finding.is_fatal for finding in examine(tried, row)) for tried in (reading, as_saved(reading, row)))
 
 
 def commit_failure(sink: str, error: Exception | None) -> SinkCommitStatus:

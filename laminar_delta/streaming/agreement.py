@@ -11,16 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from laminar_delta.catalog.deliveries import Deliveries
+from laminar_delta.catalog.deliveries import Deliveries, all_committed
 from laminar_delta.catalog.healing import find_rows
-from laminar_delta.catalog.reconcile import OpenCheckpoint
+from laminar_delta.catalog.reconcile import OpenCheckpoint, is_damaged
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.statuses import intact_changes
 from laminar_delta.catalog.tables import WRITERS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
 from laminar_delta.interop.sparkdir.logs import connector_checkpoints, parse_offsets
 from laminar_delta.model.status import SinkCommitKind
-from laminar_delta.streaming.lines import line_of
+from laminar_delta.streaming.documents import batch_said
+from laminar_delta.streaming.lines import line_left, line_of
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.reading import Reading, Row
@@ -138,24 +140,57 @@ class PassedOver:
         return sorted(name for name in sinks if name in statuses and statuses[name].is_committed)
 
 
-def passed_over(reading: Reading, pipeline: str, head: Head) -> list[PassedOver]:
-    """The checkpoints after the one that a pipeline goes on from, the newest first."""
+def passed_over(reading: Reading, pipeline: str, head: Head | None) -> list[PassedOver]:
+    """The checkpoints after the one that a pipeline goes on from, the newest first; all where it goes on from none."""
+    after = 0 if head is None else head.checkpoint_id
     deliveries = Deliveries(reading, pipeline)
     return [
         PassedOver(
             checkpoint=OpenCheckpoint(row=row, statuses=deliveries.statuses(row)), made_for=line_of(reading, row)
         )
         for row in _newest_first(find_rows(reading, pipeline).rows)
-        if row["checkpoint_id"] > head.checkpoint_id
+        if row["checkpoint_id"] > after
     ]
 
 
-def check_not_shown(pipeline: str, head: Head, line: Line, sinks: Iterable[str], behind: Iterable[PassedOver]) -> None:
+def lines_left(reading: Reading, row: Row | None, over: Iterable[PassedOver]) -> frozenset[Line]:
+    """The lines of which a driver that was only paused may still have a batch to show.
+
+    Args:
+        reading: Where.
+        row: The checkpoint that the pipeline goes on from, if any.
+        over: What was passed over for it.
+    """
+    found = {one.line for one in over}
+    if row is not None:
+        found.add(line_left(reading, row))
+        if row["derived_how"]:
+            # What was passed over before it was derived lies below it, and whoever derived it closed nothing. Rows say their
+            # line themselves: what became of their state does not matter.
+            deliveries = Deliveries(reading, row["pipeline"])
+            for below in _newest_first(find_rows(reading, row["pipeline"]).rows):
+                is_below = below["checkpoint_id"] < row["checkpoint_id"] and batch_said(below)
+                made_for = line_of(reading, below) if is_below and not deliveries.is_delivered(below) else None
+                found.add(None if made_for is None else made_for[0])
+    return frozenset(line for line in found if line is not None)
+
+
+def is_given_up(reading: Reading, pipeline: str, one: PassedOver) -> bool:
+    """Whether a checkpoint that all sinks have was retired, or is damaged: who starts over all the same knows of it."""
+    if not all_committed(one.checkpoint.statuses):
+        return False
+    row = one.checkpoint.row
+    return row["checkpoint_id"] in standing(reading, pipeline).retired or is_damaged(reading, row)
+
+
+def check_not_shown(
+    pipeline: str, head: Head | None, line: Line, sinks: Iterable[str], behind: Iterable[PassedOver]
+) -> None:
     """Refuses a line that would give sinks again what another one gave them: they tell batches apart by the line.
 
     Args:
         pipeline: Whose.
-        head: What it goes on from.
+        head: What it goes on from, if anything.
         line: What comes next.
         sinks: Those that tell batches apart by the line.
         behind: What was passed over.
@@ -170,21 +205,29 @@ def check_not_shown(pipeline: str, head: Head, line: Line, sinks: Iterable[str],
             raise shown_already(pipeline, head, line, one, shown)
 
 
-def shown_already(pipeline: str, head: Head, line: Line, behind: PassedOver, shown: Sequence[str]) -> ConflictError:
+def shown_already(
+    pipeline: str, head: Head | None, line: Line, behind: PassedOver, shown: Sequence[str]
+) -> ConflictError:
     """What to tell of a checkpoint that was passed over and that sinks have under another line."""
     of, checkpoint_id = behind.line, behind.checkpoint.row["checkpoint_id"]
     before = "what was before" if of is None else f"query {of.query_id}"
-    lost, number = "", head.checkpoint_id
-    if of is not None and of.query_id == head.query_id:
-        lost = f"; where that is lost, make it with `restore_spark_checkpoint` of checkpoint {number} and `new_query=False`"
+    lost, goes_on, rewind = "", "from no checkpoint", ""
+    if head is not None:
+        goes_on = f"from checkpoint {head.checkpoint_id}"
+        rewind = f" and rewind the pipeline to checkpoint {head.checkpoint_id}"
+        if of is not None and of.query_id == head.query_id:
+            lost = (
+                f"; where that is lost, make it with `restore_spark_checkpoint` of checkpoint {head.checkpoint_id} and "
+                "`new_query=False`"
+            )
     return ConflictError(
         f"query {line.query_id} would give sink {shown[0]!r} the records of checkpoint {checkpoint_id} of pipeline "
-        f"{pipeline!r} again: the sink has them from {before}, and recovery goes on from checkpoint {number}",
+        f"{pipeline!r} again: the sink has them from {before}, and recovery goes on {goes_on}",
         expected=None if of is None else of.query_id,
         found=line.query_id,
         next_step=f"Run {before} once more in its own directory{lost}: that completes the batch. Then begin the new query "
-        "behind it. To give the batch up instead, take the sinks back to what they were and rewind the pipeline to checkpoint "
-        f'{number}; a query that begins anew and reads everything again says so: `after_reset="fresh"`.',
+        f"behind it. To give the batch up instead, take the sinks back to what they were{rewind}; a query that begins anew and "
+        'reads everything again says so: `after_reset="fresh"`.',
         details={"query_id": line.query_id, "checkpoint_id": checkpoint_id, "sinks": list(shown)},
     )
 

@@ -21,7 +21,7 @@ from laminar_delta.catalog.sinks import SinkEpoch
 from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError, SessionStateError, StorageError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.streaming.batch import Written
-from laminar_delta.streaming.delta_table import APPEND, MODES, Landed, Search, SinkTable, first_line
+from laminar_delta.streaming.delta_table import MODES, Landed, Search, SinkTable, first_line
 from laminar_delta.streaming.lines import Head, came_from, line_of
 from laminar_delta.streaming.sinks import CLOSED_LINE
 
@@ -158,7 +158,8 @@ class DeltaSink:
             return
         line, batch_id = self._batch(epoch)
         try:
-            self._save(frame, line, batch_id, {"epoch": epoch.number, "generation": epoch.generation})
+            told = {"epoch": epoch.number, "generation": epoch.generation}
+            self._table.write(frame, self._mode, self._saying(line, batch_id, told))
         except PySparkException as error:
             # Another process may have written the same batch at the same time: then it is there.
             if self._find(line, batch_id).found is None:
@@ -196,17 +197,24 @@ class DeltaSink:
         search = self._find(line, batch_id)
         return True if search.found is not None else (False if search.is_whole else None)
 
-    def close_line(self, line: Line) -> None:
-        """See `LineSink`: an empty commit with a version above all batches, which Delta then skips."""
+    def close_line(self, line: Line) -> bool:
+        """See `LineSink`: an empty commit with a version above all batches, which Delta then skips.
+
+        Where there is no table yet, that commit makes it, in the shape of what is about to be written.
+        """
         nothing = self._table.nothing(self._session())
         if nothing is None:
-            return
+            held = next(iter(self._held.values()), None)
+            if held is None:
+                return False
+            nothing = held.limit(0)
         try:
-            self._save(nothing, line, CLOSED, {"closed": True}, mode=APPEND)
+            self._table.write_nothing(nothing, self._saying(line, CLOSED, {"closed": True}))
         except PySparkException as error:
             raise StorageError(
                 f"what was left of {line.application_id} in {self.table} cannot be closed: {first_line(error)}"
             ) from error
+        return True
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         """See `LineSink`."""
@@ -258,18 +266,16 @@ class DeltaSink:
             raise SessionStateError(f"sink {self.name!r} does not know what epoch {epoch.number} is")
         return self._line, epoch.number - 1
 
-    def _save(
-        self, frame: DataFrame, line: Line, version: int, told: Mapping[str, object], mode: str | None = None
-    ) -> None:
+    def _saying(self, line: Line, version: int, told: Mapping[str, object]) -> dict[str, str]:
+        """The options of a write: its identifier, and what the commit says of itself."""
         said = {"pipeline": line.pipeline, "application_id": line.application_id, "batch": version, **told}
         said["sink"] = self.name
-        options = {
+        return {
             **self._options,
             "txnAppId": line.application_id,
             "txnVersion": str(version),
             "userMetadata": json.dumps({"laminar": said}),
         }
-        self._table.write(frame, mode or self._mode, options)
 
     def _find(self, line: Line, batch_id: int) -> Search:
         """Looks for a batch of this sink's.

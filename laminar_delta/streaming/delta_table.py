@@ -32,6 +32,7 @@ FIRST_LOOK, WIDER = 10, 20
 """How many commits of the history are looked at first, and how much further each time."""
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_GIVEN_BY_DELTA = "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED"
 _ABSENT = frozenset(
     {
         "DELTA_MISSING_DELTA_TABLE",
@@ -139,6 +140,23 @@ class SinkTable:
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         writer.save(self.named)
+
+    def write_nothing(self, shape: DataFrame, options: Mapping[str, str]) -> None:
+        """Makes a commit without rows, and the table if it is not there. What Spark raises is passed on.
+
+        Args:
+            shape: No rows, in the shape of the table.
+            options: Of the write.
+        """
+        while True:
+            try:
+                return self.write(shape, APPEND, options)
+            except PySparkException as error:
+                # Delta refuses a column whose values it gives itself, also where there are none; a schema does not tell of it.
+                given = set((error.getMessageParameters() or {}).values()) & set(shape.columns)
+                if error.getCondition() != _GIVEN_BY_DELTA or not given:
+                    raise
+                shape = shape.drop(*given)
 
     def _make(self, like: DataFrame) -> None:
         """Makes the table without rows unless it is there: the commit that makes one by name has no place for an identifier."""

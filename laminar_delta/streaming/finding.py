@@ -55,9 +55,10 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         offsets={batch: document["offsets"].encode()},
         commits={},
         has_later=others.has_delivered(batch),
+        is_capture="query_id" not in document,
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )
-    if "query_id" in document:
+    if not kept.is_capture:
         kept.notes.append(
             "saved by foreach_batch, without state of Spark's own: a query that has some needs `captured_in`"
         )

@@ -33,7 +33,9 @@ def broker_range(
     named = {name.removeprefix(SPARK_PREFIX): value for name, value in settings.items()}
     servers = named.get("bootstrap.servers")
     try:
-        consumer = Consumer({"group.id": "laminar-delta-check", **named, "enable.auto.commit": False})
+        # As Spark reads, unless told otherwise: else records of a transaction that is open would not be there yet.
+        asked = {"group.id": "laminar-delta-check", "isolation.level": "read_uncommitted", **named}
+        consumer = Consumer({**asked, "enable.auto.commit": False})
     except (KafkaException, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"these settings are not Kafka's: {error}",

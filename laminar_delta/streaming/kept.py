@@ -36,6 +36,9 @@ class KeptBatch:
     unfinished: dict[str, bytes] = field(default_factory=dict)
     """By path below the directory, the plan of the batch after, where that was saved and not delivered: what the sources noted,
     then the entry of the offset log."""
+    is_capture: bool = False
+    """Whether it was captured from a directory, and not saved by `foreach_batch`: then a batch after it may have been begun,
+    and be in sinks of Spark's own, that nobody here knows of."""
     lacks_state: bool = False
     """Whether the query has state that was not captured with it."""
     notes: list[str] = field(default_factory=list)
@@ -64,4 +67,5 @@ class KeptBatch:
             offsets=offsets,
             has_later=self.has_later or other.has_later,
             unfinished=self.unfinished,
+            is_capture=self.is_capture,
         )

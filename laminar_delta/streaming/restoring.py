@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
     from laminar_delta.streaming.kept import KeptBatch
 
+MAY_HAVE_MORE = (
+    "the query keeps its id, and what it began after this batch was not captured: a sink that goes by id and number, as "
+    "Delta's streaming sink does, skips the next batch without a word if it has one of that number, and that may have had "
+    "fewer records. If so, take the sink back to this batch and say new_query=True"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredCheckpoint:
@@ -126,7 +132,7 @@ def restore_spark_checkpoint(
         unfinished_batch_id=kept.batch_id + 1 if goes_on and kept.unfinished else None,
         files=0,
         state_files=0,
-        notes=tuple(kept.notes),
+        notes=(*kept.notes, *([MAY_HAVE_MORE] if goes_on and kept.is_capture else [])),
         dry_run=dry_run,
     )
     return made if dry_run else _make(kept, made, place, is_taken=is_taken)

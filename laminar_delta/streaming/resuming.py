@@ -11,8 +11,15 @@ from laminar_delta.catalog.healing import committed_row, find_rows
 from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.logs import Event, log_event
-from laminar_delta.streaming.agreement import check_begun_behind, check_not_shown, check_offsets, passed_over
-from laminar_delta.streaming.lines import Head, Line, line_left, line_of, plan_of
+from laminar_delta.streaming.agreement import (
+    check_begun_behind,
+    check_not_shown,
+    check_offsets,
+    is_given_up,
+    lines_left,
+    passed_over,
+)
+from laminar_delta.streaming.lines import Head, Line, line_of, plan_of
 from laminar_delta.streaming.plans import Plan
 from laminar_delta.streaming.runs import Run
 from laminar_delta.streaming.sinks import FrameSink, LineSink
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.resume import ResumeReport
     from laminar_delta.catalog.sinks import SinkEpoch
     from laminar_delta.catalog.writer import Writer
-    from laminar_delta.streaming.agreement import PassedOver
     from laminar_delta.streaming.query import RunningQuery
 
 _LOG = logging.getLogger(__name__)
@@ -64,21 +70,19 @@ class Starting:
         self._tell_repeats(resumed)
         recovery = resumed.recovery
         restored = self.query.restored_from()
-        is_fresh, head, left, line = False, None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
-        behind: list[PassedOver] = []
+        is_fresh, row, head, line = False, None, None, Line(pipeline=pipeline, query_id=self.query.query_id)
+        begins_anew = batch_id == 0
         if recovery.chosen_id is not None:
             row = committed_row(reading, pipeline, recovery.chosen_id)
-            head, left = Head.of(reading, row), line_left(reading, row)
+            head = Head.of(reading, row)
+            begins_anew = head.begins_anew(self.query.query_id, batch_id)
             line = head.following(pipeline, self.query.query_id, batch_id, restored)
             is_fresh = self._is_fresh(head, batch_id, after_reset)
-            if not head.begins_anew(self.query.query_id, batch_id):
+            if not begins_anew:
                 assert recovery.manifest is not None
                 check_offsets(pipeline, recovery.manifest, head, self.query, batch_id)
             elif after_reset != FRESH:
                 check_begun_behind(self.writer, head, self.query.query_id)
-            if after_reset != FRESH or not head.begins_anew(self.query.query_id, batch_id):
-                behind = passed_over(reading, pipeline, head)
-                check_not_shown(pipeline, head, line, self._by_line, behind)
         elif batch_id > 0:
             log_event(
                 _LOG,
@@ -91,6 +95,11 @@ class Starting:
                 pipeline=pipeline,
                 batch_id=batch_id,
             )
+        over = passed_over(reading, pipeline, head)
+        behind = [] if begins_anew and after_reset == FRESH else over
+        if head is None:
+            behind = [one for one in behind if not is_given_up(reading, pipeline, one)]
+        check_not_shown(pipeline, head, line, self._by_line, behind)
         self._tell_sinks(line, {**earlier, **self._epochs((one.checkpoint, one.made_for) for one in behind)})
         return Run(
             query=self.query,
@@ -103,7 +112,7 @@ class Starting:
             batch_id=batch_id,
             restored=restored,
             is_fresh=is_fresh,
-            left=None if left == line else left,
+            left=lines_left(reading, row, over) - {line},
             behind=behind,
         )
 

@@ -42,8 +42,8 @@ class Run:
     """What the query's directory was restored from; nothing of one that was not."""
     is_fresh: bool = False
     """Whether the function begins without the state of the head: the query reads everything again."""
-    left: Line | None = None
-    """The line that was written before this one, until the sinks are told that nothing more of it comes."""
+    left: frozenset[Line] = frozenset()
+    """The lines that were written before this one, until the sinks are told that nothing more of them comes."""
     behind: Sequence[PassedOver] = ()
     """What was passed over and must not be in a sink under another line; nothing where all is read again on purpose."""
 
@@ -66,35 +66,38 @@ class Run:
         return found
 
     def close_left(self, sinks: Iterable[FrameSink]) -> None:
-        """Closes the line that was left, for good: to be done when a checkpoint of the new one is saved, and no sooner.
+        """Closes the lines that were left, for good: to be done when a checkpoint of the new one is saved, and no sooner.
 
         Until then the query that was before can go on: a start with a wrong directory may come to nothing. A run that dies
         after the save and before this leaves all its sinks Pending, and none of them has anything: the next one passes over
         that checkpoint, and comes here before its own sinks show anything.
 
         Raises:
-            ConflictError: A driver that was only paused had a sink show a batch of that line after it was asked, and before
+            FencedError: Another run took over meanwhile: one of the lines may be its own.
+            ConflictError: A driver that was only paused had a sink show a batch of such a line after it was asked, and before
                 it was closed.
         """
-        if self.left is None:
+        if not self.left:
             return
+        self.writer.check_held()
         by_line = [sink for sink in sinks if isinstance(sink, LineSink)]
-        for sink in by_line:
-            sink.close_line(self.left)
-        for one in self.behind:
-            if one.line == self.left:
-                self._ask_once_more(one, by_line)
-        self.left = None
+        lines = sorted(self.left, key=lambda line: line.application_id)
+        unclosed = {line for line in lines for sink in by_line if not sink.close_line(line)}
+        # Only now that nothing more of any of them can be shown is what a sink says of a batch final.
+        found = [(one, self._shown_since(one, by_line)) for one in self.behind if one.line in self.left]
+        for one, shown in found:
+            if shown:
+                raise shown_already(self.writer.pipeline, self.head, self.line, one, shown)
+        self.left = frozenset(unclosed)  # with the next batch again: there may be a table by then
 
-    def _ask_once_more(self, one: PassedOver, sinks: Iterable[LineSink]) -> None:
-        """Now that nothing more of it can be shown, what a sink says of a batch is final."""
+    def _shown_since(self, one: PassedOver, sinks: Iterable[LineSink]) -> list[str]:
+        """The sinks that turn out to have what was passed over, which is recorded."""
         owed = {name for name, status in one.checkpoint.statuses.items() if not status.is_committed}
         shown = [sink.name for sink in sinks if sink.name in owed and sink.landed(one.checkpoint.epoch_of(sink.name))]
         if shown:
             number = one.checkpoint.row["checkpoint_id"]
             self.writer.set_sink_statuses(number, dict.fromkeys(shown, SinkCommitStatus.committed()))
-            assert self.head is not None, "something was passed over"
-            raise shown_already(self.writer.pipeline, self.head, self.line, one, shown)
+        return shown
 
     def result(
         self, batch_id: int, checkpoint_id: int, delivery: Delivery, sinks: Mapping[str, Written], clock: float
@@ -117,16 +120,26 @@ class Run:
         Raises:
             ConflictError: That is the cause.
         """
-        if self.head is not None and isinstance(cause, ConflictError) and CLOSED_LINE in cause.details:
+        if not isinstance(cause, ConflictError) or CLOSED_LINE not in cause.details:
+            return
+        if self.head is None:  # nothing to rewind to
+            next_step = (
+                "Take the sinks back to what they were, delete the directory of this query, and begin it anew with "
+                '`after_reset="fresh"`: that begins a line of its own.'
+            )
+        else:
             number = self.head.checkpoint_id
-            raise ConflictError(
-                cause.message,
-                expected=cause.expected,
-                found=cause.found,
-                next_step=f"Rewind pipeline {self.writer.pipeline!r} to checkpoint {number}, from which this query goes on "
-                f"(`writer.rewind({number}, reason=…)`): that begins a line of its own. Then start the query again.",
-                details={**cause.details, "checkpoint_id": number},
-            ) from cause
+            next_step = (
+                f"Rewind pipeline {self.writer.pipeline!r} to checkpoint {number}, from which this query goes on "
+                f"(`writer.rewind({number}, reason=…)`): that begins a line of its own. Then start the query again."
+            )
+        raise ConflictError(
+            cause.message,
+            expected=cause.expected,
+            found=cause.found,
+            next_step=next_step,
+            details={**cause.details, "checkpoint_id": None if self.head is None else self.head.checkpoint_id},
+        ) from cause
 
     def check_same(self, batch_id: int, planned: PlannedLogs) -> None:
         """Refuses a batch that has the number of an earlier one and other records: by the number it would pass for delivered.

@@ -45,8 +45,12 @@ class LineSink(FrameSink, Protocol):
             SessionStateError: It is the sink of another pipeline.
         """
 
-    def close_line(self, line: Line) -> None:
+    def close_line(self, line: Line) -> bool:
         """Sees to it that nothing of a line that was left can be shown any more, by whichever process. Safe to repeat.
+
+        Returns:
+            Whether that is so now. If not, there is nowhere to say it yet: it is called again with the next batch, after
+            `pre_commit` and before `commit`.
 
         A `commit` of a batch of that line is a `ConflictError` from then on, unless the sink has the batch.
         """

@@ -174,6 +174,30 @@ def test_a_reset_query_is_written_again_and_nothing_of_the_line_it_left_can_come
     assert stream.output() == sorted([*range(stream.made)] * 2)
 
 
+def test_of_a_table_that_numbers_its_rows_a_line_is_closed_too(stream: Stream) -> None:
+    """Delta gives the values of such a column itself, and refuses who names it."""
+    columns = "id BIGINT, number BIGINT GENERATED ALWAYS AS IDENTITY"
+    stream.spark.sql(f"CREATE TABLE delta.`{stream.home / 'out'}` ({columns}) USING delta").collect()
+    stream.add(1)
+    (first,) = stream.run()
+    shutil.rmtree(stream.checkpoint)
+    (again,) = stream.run(after_reset="fresh")
+    assert again.delivery is FRESH
+    _late_write(stream, first.query_id, 1)
+    assert stream.output() == sorted([*range(stream.made)] * 2)
+
+
+def test_a_line_is_closed_where_there_is_no_table_yet(stream: Stream) -> None:
+    stream.add(1)
+    stream.crash((Step.COMMIT, When.BEFORE), [stream.sink()])
+    query_id = json.loads((stream.checkpoint / "metadata").read_text())["id"]
+    assert not (stream.home / "out").exists()
+    shutil.rmtree(stream.checkpoint)
+    assert [one.delivery for one in stream.run()] == [FRESH]
+    _late_write(stream, query_id, 0)
+    stream.assert_each_once()
+
+
 def test_a_rewound_query_is_written_again_under_a_lineage_of_its_own(stream: Stream) -> None:
     stream.add(3)
     first = stream.run()

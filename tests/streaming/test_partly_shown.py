@@ -1,7 +1,6 @@
 """A batch that some sinks have and others do not: whoever comes next completes it, and gives nobody a record twice."""
 
-import threading
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,74 +9,12 @@ import pytest
 import laminar_delta as ld
 from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.errors import ConflictError, StorageError
-from laminar_delta.streaming import (
-    BatchResult,
-    BatchStep,
-    Delivery,
-    DeltaSink,
-    Line,
-    Written,
-    files_read,
-    restore_spark_checkpoint,
-    starting_options,
-)
-from tests.support.stream_plans import DeltaFrame, FailingFrame, Planned, numbers_in
+from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Line, Written, files_read, starting_options
+from tests.support.damage import data_files
+from tests.support.stream_plans import DeltaFrame, FailingFrame
+from tests.support.table_query import FIRST_SHOWN, KilledError, Query
 
 FOUND, WRITTEN = Written.FOUND, Written.WRITTEN
-FIRST_SHOWN = (Step.COMMIT, When.AFTER)
-
-
-class KilledError(BaseException):
-    """Ends a batch where it is."""
-
-
-@dataclass
-class Query:
-    """A query over Kafka whose batch n is the number n+1, into two tables; each start has sinks of its own."""
-
-    catalog: ld.Catalog
-    home: Path
-    names: tuple[str, ...] = ("out", "more")
-    planned: Planned = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.planned = self.at("first")
-
-    def at(self, name: str, query_id: str | None = None) -> Planned:
-        return Planned(self.home / name, query_id or name, offset=lambda batch: f'{{"orders":{{"0":{batch + 1}0}}}}')
-
-    def again(self, checkpoint_id: int, name: str, *, new_query: bool | None = None) -> Planned:
-        """A directory made from a checkpoint."""
-        made = restore_spark_checkpoint(self.catalog, "orders", checkpoint_id, self.home / name, new_query=new_query)
-        return self.at(name, made.query_id)
-
-    def run(
-        self, planned: Planned, batch: int, *numbers: int, at: Any = None, frames: Any = DeltaFrame, **options: Any
-    ) -> BatchResult:
-        """One start that comes to one batch, ended at a point if one is named; what `at` calls, is called there."""
-
-        def observe(step: Any, when: When) -> None:
-            if (step, when) == at:
-                raise KilledError
-            if callable(at):
-                at(step, when)
-
-        def to_all(frame: Any, batch: Any) -> Any:
-            return dict.fromkeys(self.names, frame)
-
-        sinks = [DeltaSink(str(self.home / name)) for name in self.names]
-        frame = frames(*(numbers or (batch + 1,)))
-        return planned.run(self.catalog, batch, frame, to_all, sinks, observe=observe, **options)
-
-    def partly(self) -> None:
-        """Batch 0 is delivered, and of batch 1 only the first table was told to show it."""
-        self.run(self.planned, 0)
-        with pytest.raises(KilledError):
-            self.run(self.planned, 1, at=FIRST_SHOWN)
-        assert self.shown() == [[1, 2], [1]]
-
-    def shown(self) -> list[list[int]]:
-        return [numbers_in(str(self.home / name)) for name in self.names]
 
 
 @pytest.fixture
@@ -161,6 +98,38 @@ def test_a_query_that_reads_everything_again_says_so(query: Query) -> None:
     assert query.shown() == [[1, 1, 2, 2], [1, 1, 2]]
 
 
+def test_a_first_batch_that_a_table_has_is_not_given_to_it_again(query: Query) -> None:
+    """Nothing of the pipeline is delivered yet: also then it is the query that was before that completes the batch."""
+    with pytest.raises(KilledError):
+        query.run(query.planned, 0, at=FIRST_SHOWN)
+    for _ in range(2):
+        with pytest.raises(ConflictError, match=r"'out' the records of checkpoint 1 .* from no checkpoint") as caught:
+            query.run(query.at("second"), 0, 1)
+        assert "Run query first once more" in caught.value.next_step
+        assert "rewind" not in caught.value.next_step
+        assert (caught.value.expected, caught.value.found) == ("first", "second")
+    assert query.run(query.planned, 0).sinks == {"out": FOUND, "more": WRITTEN}
+    assert query.shown() == [[1], [1]]
+
+
+def test_a_first_batch_that_a_table_has_is_read_again_by_who_says_so(query: Query) -> None:
+    with pytest.raises(KilledError):
+        query.run(query.planned, 0, at=FIRST_SHOWN)
+    assert query.run(query.at("second"), 0, 1, after_reset="fresh").delivery is Delivery.FRESH
+    assert query.shown() == [[1, 1], [1]]
+
+
+def test_who_starts_over_above_damage_is_not_kept_from_it_by_what_was_delivered(tmp_path: Path) -> None:
+    query = Query(ld.open_catalog(tmp_path / "catalog"), tmp_path)
+    query.run(query.planned, 0)
+    (offsets,) = data_files(query.catalog.reading.engine, "source_offsets")
+    with offsets.missing():
+        for at in ((BatchStep.FUNCTION, When.BEFORE), None):  # also when it is started again
+            with pytest.raises(KilledError) if at else nullcontext():
+                query.run(query.at("second"), 0, 1, at=at, start_over=True)
+    assert query.shown() == [[1, 1], [1, 1]]
+
+
 @pytest.mark.parametrize("at", [Step.SAVE, BatchStep.FUNCTION], ids=str)
 @pytest.mark.parametrize("how", ["restored", "begun anew"])
 def test_a_driver_that_was_paused_shows_its_batch_before_its_line_is_closed(
@@ -169,36 +138,19 @@ def test_a_driver_that_was_paused_shows_its_batch_before_its_line_is_closed(
     """The sinks were asked when it had not shown it yet. Nothing of the next line is shown before they were asked again."""
     query = Query(catalog, tmp_path, ("out",))
     query.run(query.planned, 0)
-    paused, go_on = threading.Event(), threading.Event()
-    errors: list[BaseException] = []
+    with query.paused((Step.COMMIT, When.BEFORE), query.planned, 1) as wake:
 
-    def pause(step: Any, when: When) -> None:
-        if (step, when) == (Step.COMMIT, When.BEFORE):
-            paused.set()
-            assert go_on.wait(60)
+        def let_it(step: Any, when: When) -> None:
+            if (step, when) == (at, When.AFTER):
+                wake()
 
-    def live() -> None:
-        try:
-            query.run(query.planned, 1, at=pause)
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
-
-    before = threading.Thread(target=live)
-    before.start()
-    assert paused.wait(60)
-
-    def let_it(step: Any, when: When) -> None:
-        if (step, when) == (at, When.AFTER):
-            go_on.set()
-            before.join()
-
-    second = query.again(1, "second", new_query=True) if how == "restored" else query.at("second")
-    batch = 1 if how == "restored" else 0
-    for point in (let_it, None):  # also when it is started again
-        with pytest.raises(ConflictError, match=r"sink.* checkpoint 2 .* again"):
-            query.run(second, batch, 2, at=point)
-    assert query.shown() == [[1, 2]]
-    (error,) = errors
+        second = query.again(1, "second", new_query=True) if how == "restored" else query.at("second")
+        batch = 1 if how == "restored" else 0
+        for point in (let_it, None):  # also when it is started again
+            with pytest.raises(ConflictError, match=r"sink.* checkpoint 2 .* again"):
+                query.run(second, batch, 2, at=point)
+        assert query.shown() == [[1, 2]]
+        (error,) = wake()
     assert isinstance(error, ld.FencedError)
     assert query.run(query.planned, 1).sinks == {"out": FOUND}
 

@@ -64,6 +64,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
+        time.sleep(0.01)  # the thread that is waited for needs the processor too
 
 
 def batches(catalog: ld.Catalog) -> list[int]:

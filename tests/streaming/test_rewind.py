@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -89,6 +90,19 @@ def content(session: "SparkSession", sink: Path, version: int | None = None) -> 
     return sorted(tuple(row) for row in frame.collect())
 
 
+@contextmanager
+def listening(session: "SparkSession", catalog: ld.Catalog) -> Iterator[CheckpointListener]:
+    """Within: what queries say of themselves is recorded."""
+    with CheckpointListener(catalog, {"rewound": "q"}, every_s=3600) as listener:
+        session.streams.addListener(listener)
+        try:
+            yield listener
+            bus = session.sparkContext._jsc.sc().listenerBus()
+            bus.waitUntilEmpty()
+        finally:
+            session.streams.removeListener(listener)
+
+
 def take_back(
     session: "SparkSession", catalog: ld.Catalog, tmp_path: Path, read: Callable[[], "DataFrame"], mode: str
 ) -> None:
@@ -135,7 +149,18 @@ def test_a_query_with_state_is_taken_back_with_it(
         )
         return files.groupBy("key").sum("n").toDF("key", "total")
 
-    take_back(session, catalog, tmp_path, read, "complete")
+    with listening(session, catalog) as listener:
+        take_back(session, catalog, tmp_path, read, "complete")
+    assert listener.counts.dropped == listener.counts.failures == 0
+    query_id = json.loads((tmp_path / "query" / "metadata").read_text())["id"]
+    told = catalog.sql(
+        "SELECT batch_id, operator, rows_total, rows_updated, partitions FROM progress_state "
+        f"WHERE pipeline = 'q' AND query_id = '{query_id}' ORDER BY batch_id"
+    ).to_pylist()
+    # Three keys, all in the first file, and in each one after it.
+    assert [tuple(row.values()) for row in told if row["batch_id"] < BATCHES] == [
+        (batch, "stateStoreSave", 3, 3, 1) for batch in range(BATCHES)
+    ]
 
 
 def test_a_pipeline_of_batches_is_taken_back_with_sink_and_state(
@@ -203,14 +228,8 @@ def test_a_delta_source_is_taken_back_looked_at_and_begun_by_options(
         wanted = {"maxFilesPerTrigger": "1", **(options or {"startingVersion": "0"})}
         return session.readStream.format("delta").options(**wanted).load(str(source))
 
-    with CheckpointListener(catalog, {"rewound": "q"}, every_s=3600) as listener:
-        session.streams.addListener(listener)
-        try:
-            take_back(session, catalog, tmp_path, read, "append")
-            bus = session.sparkContext._jsc.sc().listenerBus()
-            bus.waitUntilEmpty()
-        finally:
-            session.streams.removeListener(listener)
+    with listening(session, catalog) as listener:
+        take_back(session, catalog, tmp_path, read, "append")
     told = catalog.sql(
         "SELECT query_id, batch_id, input_rows FROM progress_history WHERE event = 'progress'"
     ).to_pylist()

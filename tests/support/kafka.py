@@ -32,7 +32,7 @@ CONNECTOR = (
 
 UP_WITHIN_S = 120
 TRIES = 3
-"""At fetching jars: mirrors refuse now and then."""
+"""At fetching jars, as mirrors refuse now and then, and at starting a broker."""
 
 
 def jars(wanted: Sequence[tuple[str, str, str, bool]]) -> list[Path]:
@@ -96,6 +96,18 @@ class Broker:
         left = producer.flush(UP_WITHIN_S)
         assert left == 0, f"{left} records were not taken"
 
+    @contextmanager
+    def transaction(self, topic: str, values: Iterable[str]) -> Iterator[None]:
+        """Within: records the broker has, of a transaction that is not decided yet."""
+        producer = Producer({"bootstrap.servers": self.address, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(UP_WITHIN_S)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value=value.encode())
+        assert producer.flush(UP_WITHIN_S) == 0
+        yield
+        producer.abort_transaction(UP_WITHIN_S)
+
     def first(self, topic: str, partition: int, count: int) -> list[str]:
         """The first records of a partition, asked for without Spark."""
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": "first"})
@@ -111,9 +123,25 @@ class Broker:
 
 @contextmanager
 def running_broker(home: Path) -> Iterator[Broker]:
-    """A broker that keeps its data below `home` and ends with the block."""
+    """A broker that keeps its data below `home` and ends with the block.
+
+    The ports that were free may be taken when it wants them: then it is tried with others, and from nothing.
+    """
+    for attempt in range(TRIES):
+        with ExitStack() as stack:
+            try:
+                broker = _started(home / str(attempt), stack)
+            except RuntimeError:
+                if attempt == TRIES - 1:
+                    raise
+                continue
+            yield broker
+            return
+
+
+def _started(home: Path, stack: ExitStack) -> Broker:
     client, controller = _free_ports(2)
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True)
     settings = home / "server.properties"
     settings.write_text(
         "\n".join(
@@ -135,21 +163,21 @@ def running_broker(home: Path) -> Iterator[Broker]:
     classpath = f"{jars(BROKER)[0].parent}/*"
     # The first byte keeps it from beginning with a dash, which the tool would take for an option.
     name = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-    with ExitStack() as stack:
-        log = stack.enter_context((home / "broker.log").open("wb"))
-        subprocess.run(
-            ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)],
-            check=True,
-            stdout=log,
-            stderr=log,
-        )
-        broker = subprocess.Popen(
-            ["java", "-Xmx512m", "-cp", classpath, "kafka.Kafka", str(settings)], stdout=log, stderr=log
-        )
-        stack.callback(_stop, broker)
-        address = f"127.0.0.1:{client}"
-        _wait_until_up(broker, address, home / "broker.log")
-        yield Broker(address, broker.pid)
+    log = stack.enter_context((home / "broker.log").open("wb"))
+    subprocess.run(
+        ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)],
+        check=True,
+        stdout=log,
+        stderr=log,
+        timeout=UP_WITHIN_S,
+    )
+    broker = subprocess.Popen(
+        ["java", "-Xmx512m", "-cp", classpath, "kafka.Kafka", str(settings)], stdout=log, stderr=log
+    )
+    stack.callback(_stop, broker)
+    address = f"127.0.0.1:{client}"
+    _wait_until_up(broker, address, home / "broker.log")
+    return Broker(address, broker.pid)
 
 
 def _wait_until_up(broker: subprocess.Popen[bytes], address: str, log: Path) -> None:

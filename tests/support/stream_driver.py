@@ -50,7 +50,10 @@ PHASES: tuple[str, ...] = (
 DIED = "died-at.jsonl"
 """Where a driver writes down where it dies, right before it does."""
 MOST_PER_LIFE = 3
-"""Batches that queries come to in a life that ends with a kill, the target aside: nobody runs ahead and out of batches."""
+"""Batches that queries come to in a life that ends with a kill, the target aside, unless the order says otherwise
+(`most_per_life`): nobody runs ahead and out of batches."""
+LIFE_ENDS_WITHIN_S = 3600
+"""However busy the machine is: a life that takes longer hangs."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +142,9 @@ class Driver:
             return
         if kill.pipeline != kind:
             self.begun[kind] += (step, when) == (BatchStep.DELIVER, When.BEFORE)
-            if self.begun[kind] > MOST_PER_LIFE:
-                threading.Event().wait()  # for the end, which is near
+            if self.begun[kind] > self.order.get("most_per_life", MOST_PER_LIFE):
+                threading.Event().wait(LIFE_ENDS_WITHIN_S)  # for the end, which is near
+                raise AssertionError(f"{kill} did not come")
             return
         if kill.step != step.value:
             return
@@ -164,7 +168,7 @@ class Driver:
     def _die(self, count: int) -> None:
         assert self.kill is not None
         if self.kill.once_told is not None:
-            self.told[self.kill.once_told].wait()
+            assert self.told[self.kill.once_told].wait(LIFE_ENDS_WITHIN_S), f"{self.kill.once_told} told of no batch"
         died = {"pipeline": self.kill.pipeline, "step": self.kill.step, "side": self.kill.moment, "count": count}
         with (self.home / DIED).open("a") as file:
             file.write(json.dumps(died) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.streaming import BatchStep
 from tests.support.kafka import Broker
 from tests.support.named import open_kept
-from tests.support.stream_driver import COUNTS, DIED, DURING, PHASES, TOPIC, Kill
+from tests.support.stream_driver import COUNTS, DIED, DURING, LIFE_ENDS_WITHIN_S, PHASES, TOPIC, Kill
 from tests.support.streams import FileFrameSink
 
 if TYPE_CHECKING:
@@ -73,18 +74,26 @@ class Input:
             "kafka": None if self.broker is None else self.broker.address,
             **more,
         }
+        jvm = self.home / "jvm.pid"
+        jvm.unlink(missing_ok=True)  # that of the life before
         with (self.home / "driver.log").open("ab") as log:
-            code = subprocess.run(
-                [sys.executable, "-m", "tests.support.stream_driver", json.dumps(order)],
-                stdout=log,
-                stderr=log,
-                check=False,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            ).returncode
+            try:
+                code = subprocess.run(
+                    [sys.executable, "-m", "tests.support.stream_driver", json.dumps(order)],
+                    stdout=log,
+                    stderr=log,
+                    check=False,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                    timeout=LIFE_ENDS_WITHIN_S,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                if jvm.exists():  # it would go on writing, and outlive the tests
+                    os.kill(int(jvm.read_text()), signal.SIGKILL)
+                raise
         told = (self.home / "driver.log").read_text()[-3000:]
         assert code == (0 if kill is None else -9), f"{kill} ended with {code}:\n{told}"
         # On a local disk Delta relies on one JVM writing at a time; whoever restarts a driver has to wait for its end.
-        _wait_for_end(int((self.home / "jvm.pid").read_text()))
+        _wait_for_end(int(jvm.read_text()))
 
     def assert_each_once(self, request: pytest.FixtureRequest) -> None:
         """Every record is once in each sink; state and offsets are those of all records."""

@@ -135,8 +135,8 @@ class TableSink:
         line, batch = self._earlier[epoch]
         return (line.application_id, batch) in self.batches
 
-    def close_line(self, line: Line) -> None:
-        pass
+    def close_line(self, line: Line) -> bool:
+        return True
 
     def outcome(self, epoch: SinkEpoch) -> Written:
         return self._outcome

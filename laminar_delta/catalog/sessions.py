@@ -20,7 +20,7 @@ from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.positions import Positions
 from laminar_delta.catalog.session_commit import SessionCommit, SessionCommitter, SessionToken
 from laminar_delta.catalog.steps import fold_steps, read_steps
-from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError
+from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError, is_certain
 from laminar_delta.model.ids import new_attempt_id
 
 if TYPE_CHECKING:
@@ -312,11 +312,10 @@ class Session:
             try:
                 made = self._committer.commit(self._buffer, self._base, self._ordinal)
                 self._state = SessionState.COMMITTED
-            except Exception:
-                raise
-            except BaseException:
-                # Interrupted between the commit and its answer: nobody is to take what is visible for rolled back.
-                self._state = SessionState.IN_DOUBT
+            except BaseException as error:
+                if not is_certain(error):
+                    # Interrupted between the commit and its answer: nobody is to take what is visible for rolled back.
+                    self._state = SessionState.IN_DOUBT
                 raise
         return made
 

@@ -13,27 +13,30 @@ from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError, StorageError
 from tests.sessions.support import Opener, StoreOpener, at
-from tests.support.faults import failing_merges, unanswered_merges
+from tests.support.faults import INTERRUPTS, failing_merges, unanswered_merges
 
 
 @contextmanager
-def _interrupted(store: ld.SourceCheckpointStore) -> Iterator[None]:
-    """Within: a merge is made, and Ctrl-C comes before its answer."""
+def _interrupted(store: ld.SourceCheckpointStore, error: type[BaseException]) -> Iterator[None]:
+    """Within: a merge is made, and Ctrl-C comes before its answer, or what a task's time limit raises."""
     engine = store.session()._engine
     real = engine.merge
 
     def merge(*given: Any, **named: Any) -> object:
         real(*given, **named)
-        raise KeyboardInterrupt
+        raise error
 
     with patch.object(engine, "merge", merge):
         yield
 
 
+@pytest.mark.parametrize("error", INTERRUPTS)
 @pytest.mark.parametrize("in_block", [True, False])
-def test_an_interrupted_commit_is_in_doubt_and_not_rolled_back(store: ld.SourceCheckpointStore, in_block: bool) -> None:
+def test_an_interrupted_commit_is_in_doubt_and_not_rolled_back(
+    store: ld.SourceCheckpointStore, in_block: bool, error: type[BaseException]
+) -> None:
     store.take_generation()
-    with _interrupted(store), pytest.raises(KeyboardInterrupt):
+    with _interrupted(store, error), pytest.raises(error):
         if in_block:
             with store.session() as s:
                 s.stage("kafka", 1, b"1")

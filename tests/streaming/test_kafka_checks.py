@@ -98,6 +98,6 @@ def test_a_query_begins_exactly_where_the_options_say_and_goes_on_where_a_restor
         data.live()
         stood = catalog.pipeline("kafka").get(2).source_offsets["source-0"].offsets
         middles = {one: int(stood[f"{TOPIC}-{one}"]) for one in ends}
-        assert sum(middles.values()) == sum(ends.values()) + 100
+        assert sum(ends.values()) < sum(middles.values()) < 200
         again = Counter(range(200)) - up_to(middles)
         assert Counter(data.output("kafka")) == Counter(range(200)) - up_to(ends) + again

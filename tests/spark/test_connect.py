@@ -84,6 +84,23 @@ def rival(number):
 with ThreadPoolExecutor(3) as pool:
     assert sum(pool.map(rival, range(3))) == 1
 
+# Nothing keeps another commit out between the look whether a merge has an effect and the MERGE: then its guard does not hold.
+guarded = Merge(keys=upsert.keys, scope=upsert.scope, when_matched=upsert.when_matched, guard=col("attempt").eq("a"))
+look = engine._is_idle
+
+
+def overtaken(*given):
+    idle = look(*given)
+    spark.sql("UPDATE ckpt.lines SET attempt = 'b' WHERE id = 1").collect()
+    return idle
+
+
+engine._is_idle = overtaken
+kept_out = engine.merge("lines", line("p", 1, "mine"), guarded, fences=[Fence("x", 12)])
+assert (kept_out.version, kept_out.updated) == (None, 0)
+engine._is_idle = look
+assert engine.raise_fence("lines", Fence("x", 12)) is not None
+
 assert engine.optimize("lines") is not None
 assert engine.restore("lines", 1) == engine.version("lines")
 assert spark.conf.get("spark.sql.shuffle.partitions") == "7"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from laminar_delta.catalog.checkpoints import load_manifest
+from laminar_delta.catalog.healing import healed
 from laminar_delta.catalog.rows import SOURCE, TABLE
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.codec import xxh3_hex
@@ -113,12 +114,12 @@ class CheckpointDiff(Displayed):
 
 def diff_checkpoints(reading: Reading, before: Row, after: Row) -> CheckpointDiff:
     """The difference between the checkpoints of two rows of `manifests`."""
-    old, new = load_manifest(reading, before), load_manifest(reading, after)
+    (old, old_states), (new, new_states) = _loaded(reading, before), _loaded(reading, after)
     changes = [
         *offset_changes(old, new),
         *_watermarks(old, new),
         *_sinks(old, new),
-        *_operators(_States.of(reading, before, old), _States.of(reading, after, new)),
+        *_operators(old_states, new_states),
         *_inflight(old, new),
         *_fields(old, new),
     ]
@@ -129,6 +130,16 @@ def diff_checkpoints(reading: Reading, before: Row, after: Row) -> CheckpointDif
         after=after["checkpoint_id"],
         changes=tuple(changes),
     )
+
+
+def _loaded(reading: Reading, row: Row) -> tuple[CheckpointManifest, _States]:
+    """What is compared of a checkpoint, as it was saved."""
+
+    def load(reading: Reading) -> tuple[CheckpointManifest, _States]:
+        manifest = load_manifest(reading, row)
+        return manifest, _States.of(reading, row, manifest)
+
+    return healed(reading, row, load)
 
 
 def offset_changes(old: CheckpointManifest, new: CheckpointManifest) -> Iterator[Change]:

@@ -47,7 +47,10 @@ class Pipeline(Displayed):
     reading: Reading
 
     def list(self) -> list[CheckpointHead]:
-        """All visible checkpoints, ascending by id.
+        """All visible checkpoints, ascending by id, as the table has them.
+
+        One whose row somebody took out is missed only where none is left: that earlier versions have it is found by `get` and
+        told by `recover`.
 
         Raises:
             CorruptionError: Somebody took out the rows of all of them, and no earlier version of the table has them.
@@ -61,11 +64,12 @@ class Pipeline(Displayed):
         return standing(self.reading, self.name)
 
     def latest(self) -> CheckpointManifest | None:
-        """The manifest of the newest visible checkpoint; None when there is none. Computed from rows: no pointer can dangle."""
+        """The manifest of the newest visible checkpoint; None when there is none. Computed from rows: no pointer can dangle.
+
+        It is the newest of `list`, and read as `get` reads it. To go on after a loss, ask `recover`.
+        """
         found = self.list()
-        if not found:
-            return None
-        return load_manifest(self.reading, self._committed(found[-1].checkpoint_id))
+        return self._manifest(self._committed(found[-1].checkpoint_id)) if found else None
 
     def at(self, moment: dt.datetime) -> CheckpointManifest | None:
         """The manifest of the newest visible checkpoint that was saved by then, by its own time; None before the first."""
@@ -75,11 +79,13 @@ class Pipeline(Displayed):
         return None if not found else self.get(found[-1].checkpoint_id)
 
     def describe(self, checkpoint_id: int) -> CheckpointDescription:
-        """One checkpoint with everything there is to say of it, retired or not. Raises `NotFoundError`."""
+        """One checkpoint with everything there is to say of it, retired or not, read as by `get`. Raises `NotFoundError`."""
         from laminar_delta.catalog.describing import describe
+        from laminar_delta.catalog.healing import healed
 
         check_ordering_number("checkpoint_id", checkpoint_id)
-        return describe(self.reading, manifest_row(self.reading, self.name, checkpoint_id))
+        row = self._committed(checkpoint_id)
+        return healed(self.reading, row, lambda reading: describe(reading, row))
 
     def timeline(self) -> builtins.list[Happening]:
         """Everything that happened to the pipeline, oldest first: saves, deliveries, decisions, recoveries, takeovers."""
@@ -138,9 +144,14 @@ class Pipeline(Displayed):
     def get(self, checkpoint_id: int) -> CheckpointManifest:
         """One checkpoint's manifest as it was saved, with the current statuses of its sinks. Raises `NotFoundError`.
 
-        A row that was deleted or overwritten since is read as it was committed: what `recover` chooses is found.
+        Rows that were deleted or overwritten since are read as they were committed: what `recover` chooses is found.
         """
-        return load_manifest(self.reading, self._visible(checkpoint_id))
+        return self._manifest(self._visible(checkpoint_id))
+
+    def _manifest(self, row: Row) -> CheckpointManifest:
+        from laminar_delta.catalog.healing import healed
+
+        return healed(self.reading, row, lambda reading: load_manifest(reading, row))
 
     def _visible(self, checkpoint_id: int) -> Row:
         check_ordering_number("checkpoint_id", checkpoint_id)
@@ -173,7 +184,7 @@ class Pipeline(Displayed):
         return CheckpointState(self.reading, find(self.reading, self.name, number), heal)
 
     def diff(self, before: int, after: int, *, other_pipeline: str | None = None) -> CheckpointDiff:
-        """What changed from one visible checkpoint to another; `after` may be of another pipeline of the catalog."""
+        """What changed from one visible checkpoint to another; `after` may be of another pipeline. Read as by `get`."""
         from laminar_delta.catalog.diff import diff_checkpoints
 
         other = self if other_pipeline is None else Pipeline(validate_pipeline_name(other_pipeline), self.reading)
@@ -185,11 +196,14 @@ class Pipeline(Displayed):
         Being intact is not all that recovery asks for: `passed_over` says why it does not use one that is.
         """
         from laminar_delta.catalog.recovery import passed_over
-        from laminar_delta.catalog.validation import examine
+        from laminar_delta.catalog.validation import examine, missing_row
         from laminar_delta.model.findings import ValidationResult
 
         check_ordering_number("checkpoint_id", checkpoint_id)
-        row = manifest_row(self.reading, self.name, checkpoint_id)
+        try:
+            row = manifest_row(self.reading, self.name, checkpoint_id)
+        except NotFoundError:
+            return ValidationResult.of(checkpoint_id, (missing_row(self.reading, self.name, checkpoint_id),))
         result = ValidationResult.of(checkpoint_id, tuple(examine(self.reading, row)))
         # What a damaged row says of its sinks is not to be relied on.
         return replace(result, passed_over=passed_over(self.reading, row)) if result.valid else result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import child_rows, children_problem, load_manifest
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.healing import committed_row
 from laminar_delta.catalog.reading import STATE_TABLES, raise_unless_damage
 from laminar_delta.catalog.sidecar import SIDECAR, SidecarDigests, damaged_sidecar, examine_checksum, examine_operators
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
@@ -35,6 +36,15 @@ def examine(reading: Reading, row: Row) -> list[Finding]:
     if row["epoch"] == 0 or row["checkpoint_id"] == 0:
         found.append(_fatal("zero", "epoch or checkpoint_id is 0 — likely corrupted"))
     return found
+
+
+def missing_row(reading: Reading, pipeline: str, checkpoint_id: int) -> Finding:
+    """What is wrong with a checkpoint that has no row now. Raises `NotFoundError` for one that never was, or was removed."""
+    try:
+        committed_row(reading, pipeline, checkpoint_id)
+    except CorruptionError as error:
+        return _fatal("manifest-gone", error.message)
+    return _fatal("manifest-gone", "manifest row is gone: only an earlier version of the table has it")
 
 
 def _examine_children(reading: Reading, row: Row, child: Row) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.accepting import check_vnode_count
+from laminar_delta.catalog.listing import newest_known
 from laminar_delta.catalog.pipeline import default_owner
 from laminar_delta.catalog.retention import RetentionPolicy
 from laminar_delta.catalog.said import check_said
@@ -119,9 +120,12 @@ class DeltaCheckpointStore:
     # -- loading ------------------------------------------------------------------------------------------------------
 
     def load_latest(self) -> CheckpointManifest | None:
-        """The manifest with the highest id; None when there is no checkpoint. What cannot be read, or is lost, is an error."""
-        ids = self.list_ids()
-        return self.load_by_id(ids[-1]) if ids else None
+        """The manifest with the highest id; None when there is no checkpoint. What cannot be read, or is lost, is an error.
+
+        Also one that `list` does not have: whose row was deleted since, and is read as it was committed.
+        """
+        newest = newest_known(self._pipeline.reading, self._pipeline.name)
+        return None if newest is None else self.load_by_id(newest)
 
     def load_by_id(self, checkpoint_id: int) -> CheckpointManifest | None:
         """A manifest with the current statuses of its sinks; None when there is no such checkpoint, or it is retired.
@@ -139,7 +143,7 @@ class DeltaCheckpointStore:
         return None if row is None else self._loader.sidecar(row)
 
     def list(self) -> _IdsAndEpochs:
-        """Id and epoch of every checkpoint, ascending by id."""
+        """Id and epoch of every checkpoint, ascending by id, as the table has them. See `Pipeline.list`."""
         return sorted({head.checkpoint_id: head.epoch for head in self._pipeline.list()}.items())
 
     def list_ids(self) -> _Ids:

@@ -1,5 +1,6 @@
 """Recovery: the newest that proves valid, what was passed over and why, and healing by time travel."""
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,24 @@ def test_children_that_were_deleted_or_overwritten_are_healed_from_their_version
     assert report.manifest.source_offsets["kafka"].offsets == {"0": "200"}
     assert [(h.checkpoint_id, h.table) for h in report.healed] == [(2, SOURCE_OFFSETS.name)]
     assert "rows" in report.healed[0].reason
+    # And what recovery chooses is what all others read.
+    moment = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1)
+    for read in (orders.get(2), orders.latest(), orders.at(moment), orders.describe(2).manifest):
+        assert read == report.manifest
+    (moved,) = orders.diff(1, 2).of("offset")
+    assert (moved.before, moved.after) == ("100", "200")
+
+
+def test_a_checkpoint_whose_row_is_gone_is_described_and_not_valid(catalog: ld.Catalog) -> None:
+    _save(catalog, 2)
+    orders = catalog.pipeline("orders")
+    saved = orders.get(2)
+    catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").eq(2))
+    result = orders.validate(2)
+    assert (result.valid, [finding.code for finding in result.findings]) == (False, ["manifest-gone"])
+    assert orders.describe(2).manifest == saved
+    with pytest.raises(NotFoundError):
+        orders.validate(3)
 
 
 def test_a_changed_manifest_row_is_never_used(catalog: ld.Catalog) -> None:

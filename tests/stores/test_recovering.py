@@ -1,6 +1,7 @@
 """Recovery through a store: the quirks of LaminarDB's that are about it, and where a store goes on from."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -118,14 +119,31 @@ def test_what_no_version_has_any_more_is_an_error(store: DeltaCheckpointStore, c
             load(1)
 
 
-def test_q23_latest_is_what_is_there(open_store: StoreOpener, catalog: ld.Catalog) -> None:
+def test_q23_latest_is_the_newest_that_can_be_had(open_store: StoreOpener, catalog: ld.Catalog) -> None:
     store = open_store()
     for number in (1, 2, 3):
         store.save(manifest(number))
     catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").eq(3))
-    assert store.load_latest() == manifest(2)
+    assert store.list_ids() == [1, 2]
+    assert store.load_latest() == manifest(3)
     assert store.prune(1) == 1
-    assert store.load_latest() == manifest(2)
+    assert store.load_latest() == manifest(3)
+    assert catalog.pipeline(PIPELINE).recover(dry_run=True).chosen_id == 3
+
+
+def test_latest_that_no_version_has_is_an_error_until_a_writer_passed_over_it(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    store = DeltaCheckpointStore(catalog, PIPELINE, max_retained=0)
+    for number in (1, 2):
+        store.save(manifest(number))
+    catalog.engine.delete(MANIFESTS.name, col("checkpoint_id").eq(2))
+    catalog.engine.vacuum(MANIFESTS.name, older_than_hours=0, dry_run=False)
+    with pytest.raises(CorruptionError, match="checkpoint 2 of pipeline 'orders', the newest, is lost"):
+        store.load_latest()
+    store.close()
+    with catalog.writer(PIPELINE) as writer:
+        assert writer.recover().chosen_id == 1
+    assert store.load_latest() == manifest(1)
 
 
 def test_q25_a_failed_sink_is_not_passed_as_delivered(store: DeltaCheckpointStore) -> None:

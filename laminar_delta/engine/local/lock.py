@@ -1,7 +1,7 @@
 """The catalog's file lock: every write to a local table, by every engine, happens under it.
 
 Spark's log store for local files checks that a log entry is absent and then renames over it, so two JVMs, or a JVM and
-delta-rs, can overwrite a commit that was acknowledged. The lock makes such writers take turns. Four details matter:
+delta-rs, can overwrite a commit that was acknowledged. The lock makes such writers take turns. Five details matter:
 
 - It is `flock` on one file per location. The descriptor is not passed on to children: `exec` closes it, and after a `fork`
   the child drops it (`filelock` does both), so a forked child cannot keep the lock of a parent that was killed.
@@ -9,6 +9,8 @@ delta-rs, can overwrite a commit that was acknowledged. The lock makes such writ
   that JVM's pid beside the lock while it holds it; the next holder of the lock waits for such a JVM to end.
 - Whoever waits for the lock holds a second one, the turnstile, meanwhile. A busy writer that lets go and asks again has to
   pass the turnstile first, so it cannot starve the others (without it, one of two racing processes made every commit).
+- An interrupt that lands just when the lock was got leaves it with the exception that it raised: it is let go when nobody keeps
+  that any more, as an `except` block does at its end. Until then other writers wait as for any holder.
 - NFS is not supported: its locks do not survive a server restart.
 """
 

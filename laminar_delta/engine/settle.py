@@ -122,7 +122,7 @@ class Settlement:
                     return landed
                 if not signal.may_still_land:
                     raise self._failed(signal) from signal.__cause__
-                standing = self._standing_above()
+                standing = self._standing_above(signal)
                 if standing:
                     raise self._fenced(standing) from signal.__cause__
                 raise self._unknown(signal) from signal.__cause__
@@ -162,11 +162,16 @@ class Settlement:
             return None
         return next((entry.version for entry in history if entry.metadata.get(FENCES_KEY) == fences), None)
 
-    def _standing_above(self) -> dict[str, int | None]:
+    def _standing_above(self, signal: Exception) -> dict[str, int | None]:
         """Fences of this write that a later commit holds, as far as the log tells."""
         offered = {fence.application_id: fence.version for fence in self.made.fences}
         standing: dict[str, int | None] = {}
-        for entry in self.engine.told_history(self.table, limit=HISTORY_WINDOW).entries:
+        try:
+            entries = self.engine.told_history(self.table, limit=HISTORY_WINDOW).entries
+        except (LaminarDeltaError, OSError) as error:
+            # Told as it is, this would pass for the answer to the write, which may still land.
+            raise self._unknown(signal, error) from error
+        for entry in entries:
             carried = entry.metadata.get(FENCES_KEY)
             if not isinstance(carried, dict):
                 continue

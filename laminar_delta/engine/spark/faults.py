@@ -191,8 +191,11 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def may_be_at_work(error: BaseException) -> bool:
-    """Whether the JVM may go on committing after this error: the line broke, or Python was interrupted while it waited."""
-    return not isinstance(error, Exception) or _is_network(error)
+    """Whether the JVM may go on committing after this error: the line broke, or Python was interrupted while it waited.
+
+    What is neither an answer of the JVM nor a signal of ours came from elsewhere: Ctrl-C, or a signal handler.
+    """
+    return not (_is_ours(error) or _is_foreign(error)) or _is_network(error)
 
 
 def being_created(error: BaseException) -> bool:

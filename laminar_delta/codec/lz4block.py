@@ -5,8 +5,8 @@
 
 A decoder must allocate before it knows whether the stated length is true. No LZ4 block expands more than 255-fold: a
 match of any length costs a byte per 255 bytes of output, literals cost a byte each. So nothing here allocates more
-than `255 * len(block)`, nor more than the caller's `max_bytes`, but for some bytes. For the prefixed form the binding fills a buffer of that
-size and then copies what was decoded: the peak is twice the smaller of the two.
+than `255 * len(block)` and a few bytes, nor more than the caller's `max_bytes` and as many. For the prefixed form the
+binding fills a buffer of that size and then copies what was decoded: the peak is twice the smaller of the two.
 
 The two forms treat a wrong length differently. LaminarDB's decoder takes a prefix larger than the content, so the
 prefixed form lowers it to what the block can hold and decodes. The raw form is our own, its length was written by us,

@@ -23,6 +23,10 @@ WRITERS = 2
 """Parts written at a time: one is being copied to the disk's cache while the other waits for the disk."""
 
 
+ROW_BYTES = 1 << 10
+"""What a row takes in memory beside what is stored of it: of many small states it is the most."""
+
+
 class StateAppender:
     """Rows on their way into the state tables, of one attempt or several. What it wrote and did not commit, it removes."""
 
@@ -48,7 +52,7 @@ class StateAppender:
             self._wait(WRITERS - 1)
             self._writing.append(self._beside.submit(self._write, table, rows))
         self._waiting.setdefault(table, []).append(row)
-        self._sizes[table] = self._sizes.get(table, 0) + len(row["data"]) + len(row["names"])
+        self._sizes[table] = self._sizes.get(table, 0) + ROW_BYTES + len(row["data"]) + len(row["names"])
 
     def finish(self) -> dict[str, list[Part]]:
         """Writes the rest; the parts of each attempt."""

@@ -1,4 +1,4 @@
-"""Payload files: large rows, and many that are large together, are written by Arrow itself and handed to delta-rs as files to add.
+"""Payload files: rows that are large, or large together, are written by Arrow itself and handed to delta-rs as files to add.
 
 delta-rs would take them through a query engine, at a quarter of the speed and several times the memory. The files are ordinary
 Parquet of the table's columns; they are in no version before the commit that names them, and nobody's if it never comes.

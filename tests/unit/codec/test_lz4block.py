@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import lz4.block
 import pytest
@@ -115,7 +116,7 @@ def test_what_is_missing_is_not_taken_from_memory_that_has_it() -> None:
     for short in cut:
         # What it is freed with is what the next one of its size is given.
         assert decompress_recycling(block, len(raw)) == raw
-        assert isinstance(outcome(lambda short=short: decompress_recycling(short, len(raw))), CorruptionError)
+        assert isinstance(outcome(partial(decompress_recycling, short, len(raw))), CorruptionError)
 
 
 def test_a_match_cut_short_by_a_flipped_bit_is_corruption_also_where_zeros_are_missing() -> None:

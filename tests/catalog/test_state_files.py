@@ -51,7 +51,9 @@ def test_a_large_state_is_many_files_and_one_commit(catalog: ld.Catalog, place: 
     with catalog.writer("orders", state_policy=POLICY) as writer:
         number = _save(writer, STATE)
     assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 1
-    assert len(_files(place)) == 5
+    # The rest too is written while others are; of it the commit writes a row.
+    rows = sorted(pq.read_metadata(path).num_rows for path in _files(place))
+    assert (len(rows), rows[0], rows[1] > 1) == (6, 1, True)
     orders = catalog.pipeline("orders")
     assert orders.state(number).read("agg") == STATE
     assert orders.validate(number).valid
@@ -167,7 +169,9 @@ def _rot(place: Path) -> None:
     for path in _files(place):
         whole = bytearray(path.read_bytes())
         for _, header in _row_groups(path):
-            whole[header + MIB // 4] ^= 1
+            # Not in what holds layouts only.
+            if header + MIB // 4 < len(whole):
+                whole[header + MIB // 4] ^= 1
         path.write_bytes(whole)
 
 

@@ -36,6 +36,8 @@ class StateAppender:
         self._part_bytes = part_bytes
         self._waiting: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
+        self._begun: set[str] = set()
+        self._left: dict[str, list[Row]] = {}
         self._ahead: dict[str, list[PartAhead]] = {}
         self._parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt in attempts}
         self._beside = ThreadPoolExecutor(WRITERS, thread_name_prefix="laminar-state")
@@ -48,26 +50,39 @@ class StateAppender:
             # Only now: so there is always something left to commit the parts before with.
             rows = self._waiting.pop(table)
             self._sizes[table] = 0
-            # So many parts are in memory at most, and the one that is being cut.
-            self._wait(WRITERS - 1)
-            self._writing.append(self._beside.submit(self._write, table, rows))
+            self._begin(table, rows)
         self._waiting.setdefault(table, []).append(row)
         self._sizes[table] = self._sizes.get(table, 0) + ROW_BYTES + len(row["data"]) + len(row["names"])
 
     def finish(self) -> dict[str, list[Part]]:
         """Writes the rest; the parts of each attempt."""
+        for table in sorted(self._waiting.keys() & self._begun):
+            # Beside what is still being written, all but a row to commit the parts with.
+            *rows, last = self._waiting[table]
+            if rows:
+                self._begin(table, rows, is_last=True)
+                self._waiting[table] = [last]
         self._wait(0)
         for table in sorted(self._waiting):
-            self._stage(table, self._waiting.pop(table))
+            self._stage(table, [*self._left.pop(table, ()), *self._waiting.pop(table)])
         return self._parts
 
-    def _write(self, table: str, rows: list[Row]) -> None:
+    def _begin(self, table: str, rows: list[Row], *, is_last: bool = False) -> None:
+        # So many parts are in memory at most, and the one that is being cut.
+        self._wait(WRITERS - 1)
+        self._begun.add(table)
+        self._writing.append(self._beside.submit(self._write, table, rows, is_last=is_last))
+
+    def _write(self, table: str, rows: list[Row], *, is_last: bool) -> None:
         ahead = stage_ahead(self._engine, table, rows_table(rows, BY_NAME[table].schema))
-        if ahead is None:
-            self._stage(table, rows)
-        else:
+        if ahead is not None:
             with self._staging:
                 self._ahead.setdefault(table, []).append(ahead)
+        elif is_last:
+            # There is a commit for it anyway.
+            self._left[table] = rows
+        else:
+            self._stage(table, rows)
 
     def _stage(self, table: str, rows: list[Row]) -> None:
         arrow = rows_table(rows, BY_NAME[table].schema)

@@ -239,16 +239,16 @@ class Cutting:
             yield (number, fresh), False
 
     def _to_store(self, cutter: BlockCutter, names: bytearray) -> Iterator[Block | None]:
-        before: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+        # Whether it is kept, too: another set would hold each name once more.
+        before = dict.fromkeys(() if self._upon is None else self._upon.names_from(0, self._upon.blocks), False)
         known: set[bytes] = set()
-        kept: set[bytes] = set()
         stored = 0
         for block in cutter:
             names += block.name
             self.done += len(block.data)
             self._since_step += len(block.data)
             if block.name in before:
-                kept.add(block.name)
+                before[block.name] = True
             elif block.name not in known:
                 known.add(block.name)
                 stored += len(block.data)
@@ -256,10 +256,11 @@ class Cutting:
             if self._since_step >= TELL_EVERY:
                 self._since_step = 0
                 yield None
-        self._uses_before = bool(kept)
-        if not kept or self._upon is None or self._again is None:
+        self._uses_before = any(before.values())
+        if not self._uses_before or self._upon is None or self._again is None:
             return
         if not is_bounded(self._upon.stored_bytes + stored, cutter.length, self._policy):
+            kept = {name for name, is_kept in before.items() if is_kept}
             yield from self._stored_anew(self._upon, kept, self._again)
 
     def _stored_anew(

@@ -33,7 +33,8 @@ class StateAppender:
     def __init__(self, engine: Engine, attempts: list[Attempt], part_bytes: int) -> None:
         self._engine = engine
         self._attempts = attempts
-        self._part_bytes = part_bytes
+        # What is being uploaded is in memory a second time.
+        self._part_bytes = max(1, part_bytes // 2) if engine.holds_uploads else part_bytes
         self._waiting: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
         self._begun: set[str] = set()

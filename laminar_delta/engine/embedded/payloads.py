@@ -103,8 +103,8 @@ def _write(files: FileSystem, rows: pa.Table, values: dict[str, str], stats: Seq
                 rows, sink, compression="none", use_dictionary=False, write_statistics=known, row_group_size=per_group
             )
     except BaseException:
-        # Half a file is of no use; on a full disk it is in the way.
-        with suppress(OSError):
+        # Half a file is of no use; on a full disk it is in the way. An object store that is out of reach raises anything.
+        with suppress(Exception):
             files.delete_file(name)
         raise
     return AddAction(

@@ -29,6 +29,8 @@ MIB = 1 << 20
 BLOCK = DEFAULT_POLICY.block_bytes
 LARGE = int(os.environ.get("BENCH_STATE_MIB", "1024"))
 CHURNED = 64 * MIB
+MANY = LARGE * MIB // 4
+SMALL = 20_000
 ROUNDS = 5
 SMALL_SAVES = 15
 WRITE, SAVE = "write and flush LZ4 blocks", "save"
@@ -49,6 +51,7 @@ def run() -> None:
         _throughput(place)
         _churn(place)
         _chain(place)
+        _many(place)
         _inline(place)
     finally:
         shutil.rmtree(place)
@@ -121,6 +124,8 @@ def _chain(place: Path) -> None:
     most = 0.0
     fresh: list[Measured] = []
     longest: list[Measured] = []
+    fresh_recovered: list[Measured] = []
+    longest_recovered: list[Measured] = []
     for _ in range(100):
         for block in chance.sample(range(CHURNED // BLOCK), CHURNED // BLOCK // 50):
             state[block * BLOCK : block * BLOCK + 8] = chance.randbytes(8)
@@ -134,15 +139,46 @@ def _chain(place: Path) -> None:
                 # In turn with the snapshot this very chain began with.
                 fresh.append(_measured(partial(_drain, catalog, base)))
                 longest.append(_measured(partial(_drain, catalog, number)))
-    ratio = statistics.median(one.seconds / other.seconds for one, other in zip(longest, fresh, strict=True))
-    cpu = statistics.median(one.cpu / other.cpu for one, other in zip(longest, fresh, strict=True))
+            # The same state in the same tables, as a snapshot.
+            whole = f"whole {number}"
+            _save_bytes(catalog.writer(whole), state)
+            for _ in range(ROUNDS):
+                fresh_recovered.append(_measured(partial(_recover, catalog, whole)))
+                longest_recovered.append(_measured(partial(_recover, catalog, "p")))
     table = Table(title="64 MiB of state, 2 % changed, 100 saves")
     for column in ("", "ratio", "ratio of CPU time"):
         table.add_column(column, justify="left" if not column else "right")
     table.add_row("bytes to read at most, to the state's size", f"{most:.2f}", "")
-    chain = f"load at the longest chain ({DEFAULT_POLICY.longest_chain}), to a fresh snapshot"
-    table.add_row(chain, f"{ratio:.2f}", f"{cpu:.2f}")
+    at = f"at the longest chain ({DEFAULT_POLICY.longest_chain}), to a fresh snapshot"
+    for name, ours, theirs in (("load", longest, fresh), ("recover", longest_recovered, fresh_recovered)):
+        ratio = statistics.median(one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True))
+        cpu = statistics.median(one.cpu / other.cpu for one, other in zip(ours, theirs, strict=True))
+        table.add_row(f"{name} {at}", f"{ratio:.2f}", f"{cpu:.2f}")
     Console(width=110).print(table)
+
+
+def _many(place: Path) -> None:
+    """States of many small partitions are written together: as few files as one large state, in as much memory."""
+    catalog = ld.open_catalog(str(place / "many"))
+    writer = catalog.writer("p")
+    _save_bytes(writer, random.Random(4).randbytes(MIB))
+    data = memoryview(random.Random(5).randbytes(MANY))
+    saved = _measured(partial(_save_many, writer, data))
+    files, versions = len(_files_in(catalog, OPERATOR_SNAPSHOTS.name)), catalog.engine.version(OPERATOR_SNAPSHOTS.name)
+    verified = _measured(catalog.pipeline("p").state(2).verify)
+    table = Table(title=f"{MANY // MIB} MiB of state in {MANY // SMALL:,} partitions of {SMALL // 1000} kB")
+    for column in ("", "seconds", "MiB/s", "CPU seconds", "memory grown MiB", "files", "versions"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, one, made in (("save", saved, (str(files - 1), str(versions - 1))), ("verify", verified, ("", ""))):
+        speed = f"{MANY / MIB / one.seconds:.0f}"
+        table.add_row(name, f"{one.seconds:.2f}", speed, f"{one.cpu:.2f}", str(one.grown), *made)
+    Console(width=110).print(table)
+
+
+def _save_many(writer: Writer, data: memoryview) -> None:
+    with writer.checkpoint() as cp:
+        for number in range(MANY // SMALL):
+            cp.state("agg", data[number * SMALL : (number + 1) * SMALL], partition=number, inline=False)
 
 
 def _inline(place: Path) -> None:
@@ -229,9 +265,17 @@ def _drain(catalog: ld.Catalog, number: int, pipeline: str = "p") -> None:
         pass
 
 
+def _recover(catalog: ld.Catalog, pipeline: str) -> None:
+    assert catalog.pipeline(pipeline).recover(dry_run=True).chosen_id
+
+
 def _bytes_in(catalog: ld.Catalog) -> int:
-    tables = [Path(catalog.engine.location) / name for name in (OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name)]
-    return sum(path.stat().st_size for table in tables for path in table.rglob("*.parquet"))
+    tables = (OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name)
+    return sum(path.stat().st_size for table in tables for path in _files_in(catalog, table))
+
+
+def _files_in(catalog: ld.Catalog, table: str) -> list[Path]:
+    return list((Path(catalog.engine.location) / table).glob("*.parquet"))
 
 
 def _measured(call: Callable[[], object]) -> Measured:

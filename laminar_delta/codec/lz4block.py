@@ -5,8 +5,8 @@
 
 A decoder must allocate before it knows whether the stated length is true. No LZ4 block expands more than 255-fold: a
 match of any length costs a byte per 255 bytes of output, literals cost a byte each. So nothing here allocates more
-than `255 * len(block)`, nor more than the caller's `max_bytes`. For the prefixed form the binding fills a buffer of that
-size and then copies what was decoded: the peak is twice the smaller of the two.
+than `255 * len(block)` and a few bytes, nor more than the caller's `max_bytes` and as many. For the prefixed form the
+binding fills a buffer of that size and then copies what was decoded: the peak is twice the smaller of the two.
 
 The two forms treat a wrong length differently. LaminarDB's decoder takes a prefix larger than the content, so the
 prefixed form lowers it to what the block can hold and decodes. The raw form is our own, its length was written by us,
@@ -15,6 +15,7 @@ and any other is damage.
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,13 @@ MAX_EXPANSION = 255
 # LZ4_compressBound(MAX_RAW_BYTES): what the largest raw content takes when nothing in it can be compressed.
 _MAX_BLOCK_BYTES = MAX_RAW_BYTES + MAX_RAW_BYTES // 255 + 16
 _PREFIX = struct.Struct("<I")
+
+_MARK_BYTES = 12
+"""As many as the sequence has that ends a block: no match may begin among the last twelve bytes."""
+_MATCHED_BYTES = 4
+"""The shortest match: what lies between the last literals of a block and a sequence that is put behind them."""
+# What makes the last literals a sequence like the others, a match of the byte before; and the token of as many literals.
+_GO_ON = b"\x01\x00" + bytes([_MARK_BYTES << 4])
 
 
 def compress_block(data: BytesLike) -> memoryview:
@@ -63,11 +71,12 @@ def compress_prefixed(data: BytesLike) -> bytes:
 
 
 def decompress_recycling(block: BytesLike, raw_length: int, *, max_bytes: int = MAX_RAW_BYTES) -> memoryview:
-    """Decode a raw block of `raw_length` bytes with a checksum beside it, which the caller must compare.
+    """Decode a raw block of exactly `raw_length` bytes.
 
-    A block that holds less than stated is not noticed here: what is behind its content is whatever was in memory, which is
-    memory that Arrow uses again. Fresh memory for every block costs more than decoding it, and threads that ask the system for
-    some wait for one another.
+    Into memory that Arrow uses again: fresh memory for every block costs more than decoding it, and threads that ask the system
+    for some wait for one another. Arrow does not say how much it decoded, and behind less than stated is what was in memory
+    before, which may well be the very bytes that are missing. So a mark that was never in memory is put behind the block, as
+    one more sequence of it: only if it is where it belongs, all before it was decoded.
 
     Args:
         block: the block, without prefix.
@@ -76,16 +85,28 @@ def decompress_recycling(block: BytesLike, raw_length: int, *, max_bytes: int = 
 
     Raises:
         FormatError: `raw_length` is above `max_bytes` or above what the block can hold; nothing was allocated.
-        CorruptionError: the block is damaged, or holds more than `raw_length` bytes.
+        CorruptionError: the block is damaged, or holds more or less than `raw_length` bytes.
     """
     import pyarrow as pa
 
     view = _sized(block, raw_length, max_bytes)
+    if not raw_length:
+        # Of no byte there is none before that a match could repeat.
+        return memoryview(_decode(view, 0))
+    mark = os.urandom(_MARK_BYTES)
+    marked = pa.allocate_buffer(len(view) + len(_GO_ON) + len(mark))
+    room = flat_view(memoryview(marked))
+    room[: len(view)] = view
+    room[len(view) :] = _GO_ON + mark
+    place = raw_length + _MATCHED_BYTES
     try:
-        raw = pa.Codec("lz4_raw").decompress(pa.py_buffer(view), decompressed_size=raw_length)
+        raw = pa.Codec("lz4_raw").decompress(marked, decompressed_size=place + len(mark))
     except OSError as error:
-        raise _undecodable(view, raw_length) from error
-    return flat_view(memoryview(raw))
+        raise _undecodable(view, raw_length, "another number than") from error
+    decoded = flat_view(memoryview(raw))
+    if decoded[place:] != mark:
+        raise _undecodable(view, raw_length, "another number than")
+    return decoded[:raw_length]
 
 
 def decompress_prefixed(data: BytesLike, *, max_bytes: int = MAX_RAW_BYTES) -> bytes:
@@ -133,13 +154,13 @@ def _decode(block: memoryview, capacity: int) -> bytes:
     try:
         raw: bytes = lz4.block.decompress(block, uncompressed_size=capacity)
     except lz4.block.LZ4BlockError as error:
-        raise _undecodable(block, capacity) from error
+        raise _undecodable(block, capacity, "more than") from error
     return raw
 
 
-def _undecodable(block: memoryview, capacity: int) -> CorruptionError:
+def _undecodable(block: memoryview, capacity: int, holds: str) -> CorruptionError:
     return CorruptionError(
-        f"LZ4 decompression failed: the block is damaged or holds more than the {capacity} bytes stated",
+        f"LZ4 decompression failed: the block is damaged or holds {holds} the {capacity} bytes stated",
         details={"block_bytes": len(block), "capacity": capacity},
     )
 

@@ -10,7 +10,7 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.catalog.state.policy import StatePolicy
+    from laminar_delta.codec import StateSource
 
 SEQUENCE = "sequence"
 """The column that numbers the pieces of states that come in several rows."""
@@ -75,7 +76,7 @@ def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[
     with Packer() as packer:
         for found, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
             key = given_key(*found)
-            cutting = Cutting(order.attempt, *key, _pieces(key, rows), order.policy, order.upon.get(key))
+            cutting = Cutting(order.attempt, *key, _source(_pieces(key, rows)), order.policy, order.upon.get(key))
             for row in cutting.rows(packer):
                 yield cutting.table, row, cutting.layout
 
@@ -120,7 +121,9 @@ def chunk_batches(order: Order, part_id: str, batches: Iterable[pa.RecordBatch])
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
-        for row in batch.to_pylist():
+        for number in range(batch.num_rows):
+            # One by one: as Python's, all payloads of a batch would be in memory twice.
+            (row,) = batch.slice(number, 1).to_pylist()
             if any(value is None for value in row.values()):
                 raise InvalidInputError(
                     "a row of the state frame has no operator, partition or payload, or no sequence",
@@ -128,6 +131,14 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
                     found={name: value for name, value in row.items() if name != "payload"},
                 )
             yield row
+
+
+def _source(pieces: Iterator[bytes]) -> StateSource:
+    """A state in one row as the bytes it is: what changed of it can be measured beforehand, and of pieces it cannot."""
+    # There is a row, or nobody would ask.
+    first = next(pieces)
+    second = next(pieces, None)
+    return first if second is None else chain((first, second), pieces)
 
 
 def _pieces(key: Key, rows: Iterable[dict[str, Any]]) -> Iterator[bytes]:

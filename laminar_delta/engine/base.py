@@ -46,6 +46,8 @@ class Engine(Asking):
     """Whether tables outlive the process."""
     many_fences: ClassVar[bool]
     """Whether one append can carry several fences."""
+    holds_uploads: bool = False
+    """Whether what is written ahead is in memory until all of it is uploaded."""
     beyond: ClassVar[frozenset[str]] = frozenset()
     """Public methods that this engine alone has, for `distributed`: executors hand over what they wrote."""
 

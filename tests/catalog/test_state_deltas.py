@@ -2,9 +2,11 @@
 
 import datetime as dt
 import io
+import itertools
 import json
 import random
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -345,6 +347,50 @@ def test_long_work_tells_how_far_it_is_and_can_be_cancelled(catalog: ld.Catalog)
     assert told[-1] == StateProgress("agg", 0, len(BIG), len(BIG))
     with pytest.raises(KeyboardInterrupt):
         orders.state(3).read("agg", tell=cancel)
+
+
+class _Counted(io.BytesIO):
+    """A file that knows how much of it was read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.taken = 0
+
+    def readinto(self, buffer: Any) -> int:
+        found = super().readinto(buffer)
+        self.taken += found
+        return found
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.taken += len(found)
+        return found
+
+
+@pytest.mark.parametrize("state", ["unchanged", "one block changed", "zeros"])
+def test_a_state_of_which_little_is_stored_tells_and_can_be_cancelled_as_any_other(
+    catalog: ld.Catalog, state: str
+) -> None:
+    base = random.Random(3).randbytes(12 << 20)
+    content = {"unchanged": base, "one block changed": _changed(base, 1), "zeros": bytes(len(base))}[state]
+    writer = catalog.writer("orders")
+    with writer.checkpoint() as cp:
+        cp.state("agg", base)
+    stopped = _Counted(content)
+
+    def cancel(progress: StateProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), writer.checkpoint(tell=cancel) as cp:
+        cp.state("agg", stopped)
+    assert 0 < stopped.taken <= 3 << 20
+    told: list[StateProgress] = []
+    with writer.checkpoint(tell=told.append) as cp:
+        cp.state("agg", io.BytesIO(content))
+    done = [progress.done for progress in told]
+    assert done[-1] == len(base)
+    assert all(0 <= after - before <= 2 << 20 for before, after in itertools.pairwise([0, *done]))
+    assert catalog.pipeline("orders").state(cp.id).read("agg") == content
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "in a group"])

@@ -1,6 +1,7 @@
 """Through a real S3 server: trees in and out, batches, and a catalog that lives there."""
 
 import json
+import random
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pyarrow import fs
 
 import laminar_delta as ld
 from laminar_delta import interop
+from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.cli.main import main
 from laminar_delta.errors import ConflictError, FencedError
 from laminar_delta.stores import CheckpointBatcher
@@ -180,3 +182,38 @@ def test_all_by_commands_that_know_only_the_environment(
     assert run("export", "s3://bucket/commands/out", *place, "--layout", "objects")["latest"] == "7"
     assert run("inspect", "s3://bucket/commands/out")["intact"] is True
     assert run("inspect", "s3://bucket/commands/catalog")["kind"] == "laminar-delta-catalog"
+
+
+def test_a_large_state_is_many_files_and_one_commit_and_a_cancelled_one_leaves_none(server: S3Server) -> None:
+    catalog = _open(server, "s3://bucket/large")
+    state = random.Random(1).randbytes(9 << 20)
+    writer = catalog.writer("orders", state_policy=ld.StatePolicy(part_bytes=4 << 20))
+
+    def pieces() -> Iterator[bytes]:
+        yield from (state[at : at + 300_000] for at in range(0, len(state), 300_000))
+
+    with writer.checkpoint() as cp:
+        cp.state("agg", pieces())
+    assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 1
+    there = _data(server)
+    assert len(there) == 6
+    assert catalog.pipeline("orders").state(cp.id).read("agg") == state
+    assert catalog.pipeline("orders").validate(cp.id).valid
+    seen: set[str] = set()
+
+    def cancel(progress: ld.StateProgress) -> None:
+        seen.update(_data(server) - there)
+        if seen and progress.done > 6 << 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), writer.checkpoint(tell=cancel) as cp:
+        cp.state("other", pieces())
+    assert seen
+    assert _data(server) == there
+    assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 1
+
+
+def _data(server: S3Server) -> set[str]:
+    """The files of large states."""
+    selector = fs.FileSelector(f"bucket/large/{OPERATOR_SNAPSHOTS.name}")
+    return {info.path for info in server.filesystem().get_file_info(selector) if info.path.endswith(".parquet")}

@@ -2,7 +2,9 @@
 
 import json
 import pickle
+import random
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -83,6 +85,56 @@ def test_a_task_puts_whole_states_and_deltas_into_their_tables(tmp_path: Path) -
         tables.append({layout.operator: table for table, layout in layouts})
     # The third begins a chain anew.
     assert tables == [{"a": whole, "b": whole}, {"a": delta, "b": whole}, {"a": whole, "b": whole}]
+
+
+def _last(number: int, payload: bytes, upon: Layout | None) -> Layout:
+    """What a task makes of a state in one row, upon the layout of the one before."""
+    policy = StatePolicy(block_bytes=1024, chunk_bytes=4096)
+    attempt = replace(ATTEMPT, checkpoint_id=number, attempt_id=f"a{number}")
+    order = Order(
+        attempt=attempt, policy=policy, upon={} if upon is None else {("a", 0): upon}, location="not written to"
+    )
+    batch = pa.RecordBatch.from_pylist([{"operator": "a", "partition": 0, "payload": payload}])
+    (layout,) = [layout for _, _, layout in cut_rows(order, [batch]) if layout is not None]
+    return layout
+
+
+def test_a_state_in_one_row_that_shrank_or_is_another_is_stored_whole() -> None:
+    chance = random.Random(1)
+    state = chance.randbytes(256 << 10)
+    before = _last(1, state, None)
+    shrunk = _last(2, state[: 4 << 10], before)
+    assert (shrunk.stored_bytes, shrunk.needs) == (4 << 10, {2})
+    another = state[:1024] + chance.randbytes(255 << 10)
+    assert (changed := _last(2, another, before)).needs == {2}
+    assert changed.stored_bytes == 256 << 10
+    # And a delta where little changed.
+    assert _last(2, state[:-1024] + another[-1024:], before).needs == {1, 2}
+
+
+def test_a_load_of_states_in_rows_reads_no_more_than_a_chain_may_hold() -> None:
+    chance = random.Random(2)
+    state = bytearray(chance.randbytes(100 << 10))
+    layout = _last(1, bytes(state), None)
+    for number in range(2, 30):
+        # Now and then nearly all of it, after saves of which little was expected.
+        for block in chance.sample(range(100), 99 if number % 8 == 0 else 9):
+            state[block << 10 : (block << 10) + 8] = chance.randbytes(8)
+        layout = _last(number, bytes(state), layout)
+        assert layout.stored_bytes <= 1.75 * layout.length
+
+
+def test_a_batch_of_rows_is_not_held_a_second_time() -> None:
+    batch = pa.RecordBatch.from_pylist(
+        [{"operator": "a", "partition": number, "payload": bytes(1 << 20)} for number in range(32)]
+    )
+    tracemalloc.start()
+    try:
+        assert sum(layout is not None for _, _, layout in cut_rows(_order(Path()), [batch])) == 32
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
 
 
 WHOLE = ("operator", "partition", "payload")

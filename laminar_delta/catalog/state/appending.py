@@ -23,15 +23,22 @@ WRITERS = 2
 """Parts written at a time: one is being copied to the disk's cache while the other waits for the disk."""
 
 
+ROW_BYTES = 1 << 10
+"""What a row takes in memory beside what is stored of it: of many small states it is the most."""
+
+
 class StateAppender:
     """Rows on their way into the state tables, of one attempt or several. What it wrote and did not commit, it removes."""
 
     def __init__(self, engine: Engine, attempts: list[Attempt], part_bytes: int) -> None:
         self._engine = engine
         self._attempts = attempts
-        self._part_bytes = part_bytes
+        # What is being uploaded is in memory a second time.
+        self._part_bytes = max(1, part_bytes // 2) if engine.holds_uploads else part_bytes
         self._waiting: dict[str, list[Row]] = {}
         self._sizes: dict[str, int] = {}
+        self._begun: set[str] = set()
+        self._left: dict[str, list[Row]] = {}
         self._ahead: dict[str, list[PartAhead]] = {}
         self._parts: dict[str, list[Part]] = {attempt.attempt_id: [] for attempt in attempts}
         self._beside = ThreadPoolExecutor(WRITERS, thread_name_prefix="laminar-state")
@@ -44,26 +51,39 @@ class StateAppender:
             # Only now: so there is always something left to commit the parts before with.
             rows = self._waiting.pop(table)
             self._sizes[table] = 0
-            # So many parts are in memory at most, and the one that is being cut.
-            self._wait(WRITERS - 1)
-            self._writing.append(self._beside.submit(self._write, table, rows))
+            self._begin(table, rows)
         self._waiting.setdefault(table, []).append(row)
-        self._sizes[table] = self._sizes.get(table, 0) + len(row["data"]) + len(row["names"])
+        self._sizes[table] = self._sizes.get(table, 0) + ROW_BYTES + len(row["data"]) + len(row["names"])
 
     def finish(self) -> dict[str, list[Part]]:
         """Writes the rest; the parts of each attempt."""
+        for table in sorted(self._waiting.keys() & self._begun):
+            # Beside what is still being written, all but a row to commit the parts with.
+            *rows, last = self._waiting[table]
+            if rows:
+                self._begin(table, rows, is_last=True)
+                self._waiting[table] = [last]
         self._wait(0)
         for table in sorted(self._waiting):
-            self._stage(table, self._waiting.pop(table))
+            self._stage(table, [*self._left.pop(table, ()), *self._waiting.pop(table)])
         return self._parts
 
-    def _write(self, table: str, rows: list[Row]) -> None:
+    def _begin(self, table: str, rows: list[Row], *, is_last: bool = False) -> None:
+        # So many parts are in memory at most, and the one that is being cut.
+        self._wait(WRITERS - 1)
+        self._begun.add(table)
+        self._writing.append(self._beside.submit(self._write, table, rows, is_last=is_last))
+
+    def _write(self, table: str, rows: list[Row], *, is_last: bool) -> None:
         ahead = stage_ahead(self._engine, table, rows_table(rows, BY_NAME[table].schema))
-        if ahead is None:
-            self._stage(table, rows)
-        else:
+        if ahead is not None:
             with self._staging:
                 self._ahead.setdefault(table, []).append(ahead)
+        elif is_last:
+            # There is a commit for it anyway.
+            self._left[table] = rows
+        else:
+            self._stage(table, rows)
 
     def _stage(self, table: str, rows: list[Row]) -> None:
         arrow = rows_table(rows, BY_NAME[table].schema)

@@ -20,7 +20,8 @@ class StatePolicy:
     chunk_bytes: int = 1 << 20
     """Raw bytes compressed together: what a reader has to decompress to get at one block."""
     part_bytes: int = 32 << 20
-    """About how many stored bytes one append carries: bounds the memory a save needs, whatever the state's size."""
+    """About how many stored bytes one append carries: bounds the memory a save needs, whatever the state's size.
+    On an object store half of it: what is being uploaded is held too."""
     longest_chain: int = 16
     """How many checkpoints may together store one state before it is stored anew."""
     most_stale: float = 0.75

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from laminar_delta.catalog.state.given import Key
 
-_TELL_EVERY = 1 << 20
+TELL_EVERY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def told(
     for piece in pieces:
         yield piece
         done += len(piece)
-        if done - last >= _TELL_EVERY and done != total:
+        if done - last >= TELL_EVERY and done != total:
             last = done
             tell(StateProgress(*key, done, total))
     tell(StateProgress(*key, done, done))

@@ -23,7 +23,7 @@ from laminar_delta.catalog.state.given import Key
 from laminar_delta.catalog.state.layout import Layout, Origin, Store
 from laminar_delta.catalog.state.packing import Packer, Pinned
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
-from laminar_delta.catalog.state.progress import StateProgress, TellProgress
+from laminar_delta.catalog.state.progress import TELL_EVERY, StateProgress, TellProgress
 from laminar_delta.catalog.state.upon import is_bounded, is_worth_a_delta, origins
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.codec import BlockCutter
@@ -107,8 +107,10 @@ def stage_all_state(
                 again = partial(stored_blocks, Reading(engine), attempt.pipeline)
                 before = upon.get((operator, partition))
                 cutting = Cutting(attempt, operator, partition, source, policy, before, again)
-                for row in cutting.rows(packer):
-                    appender.add(cutting.table, row)
+                for row in cutting.steps(packer):
+                    if row is not None:
+                        appender.add(cutting.table, row)
+                    # Here, where no view of the source is held: whoever is told may raise, and close a mapped file then.
                     if tell is not None:
                         tell(StateProgress(operator, partition, cutting.done, None))
                 assert cutting.layout is not None
@@ -173,12 +175,17 @@ class Cutting:
         is_delta = self._upon is not None or self._applied is not None
         self.table = OPERATOR_DELTAS.name if is_delta else OPERATOR_SNAPSHOTS.name
         self.done = 0
+        self._since_step = 0
         self._uses_before = False
         self.layout: Layout | None = None
         """Known when the rows have come to their end: with the last of them."""
 
     def rows(self, packer: Packer) -> Iterator[Row]:
         """Its chunks, then its layout."""
+        return (row for row in self.steps(packer) if row is not None)
+
+    def steps(self, packer: Packer) -> Iterator[Row | None]:
+        """The same, and None for each megabyte that was read and of which nothing is stored: it takes as long."""
         fixed = {
             "pipeline": self._attempt.pipeline,
             "checkpoint_id": self._attempt.checkpoint_id,
@@ -190,8 +197,9 @@ class Cutting:
         cutter = BlockCutter(self._source, block_bytes=self._policy.block_bytes)
         names = bytearray()
         stored = 0
-        for row in packer.ahead(lambda chunk: chunk_row(own, *chunk), self._chunks(cutter, names)):
-            stored += row["raw_length"]
+        chunks = self._chunks(cutter, names)
+        for row in packer.ahead(lambda chunk: None if chunk is None else chunk_row(own, *chunk), chunks):
+            stored += 0 if row is None else row["raw_length"]
             yield row
         self.layout = Layout(
             operator=self._operator,
@@ -210,40 +218,49 @@ class Cutting:
         )
         yield self.layout.row(fixed)
 
-    def _chunks(self, cutter: BlockCutter, names: bytearray) -> Iterator[tuple[tuple[int, list[Block]], bool]]:
-        """The blocks to store, numbered by chunk and whether it is full; the names of all in `names`."""
+    def _chunks(self, cutter: BlockCutter, names: bytearray) -> Iterator[tuple[tuple[int, list[Block]] | None, bool]]:
+        """The blocks to store, numbered by chunk and whether it is full, or None as in `steps`; the names of all in `names`."""
         per_chunk = self._policy.chunk_bytes // self._policy.block_bytes
         pinned = Pinned(self._source, self._policy.chunk_bytes)
         fresh: list[Block] = []
         number = 0
         for block in self._to_store(cutter, names):
+            if block is None:
+                yield None, False
+                continue
             fresh.append(pinned.kept(block))
             # A shorter block is the last of its chunk.
             if len(fresh) == per_chunk or len(block.data) < self._policy.block_bytes:
                 yield (number, fresh), len(fresh) == per_chunk
                 number, fresh = number + 1, []
+                self._since_step = 0
                 pinned.next_chunk()
         if fresh:
             yield (number, fresh), False
 
-    def _to_store(self, cutter: BlockCutter, names: bytearray) -> Iterator[Block]:
-        before: set[bytes] = set() if self._upon is None else set(self._upon.names_from(0, self._upon.blocks))
+    def _to_store(self, cutter: BlockCutter, names: bytearray) -> Iterator[Block | None]:
+        # Whether it is kept, too: another set would hold each name once more.
+        before = dict.fromkeys(() if self._upon is None else self._upon.names_from(0, self._upon.blocks), False)
         known: set[bytes] = set()
-        kept: set[bytes] = set()
         stored = 0
         for block in cutter:
             names += block.name
             self.done += len(block.data)
+            self._since_step += len(block.data)
             if block.name in before:
-                kept.add(block.name)
+                before[block.name] = True
             elif block.name not in known:
                 known.add(block.name)
                 stored += len(block.data)
                 yield block
-        self._uses_before = bool(kept)
-        if not kept or self._upon is None or self._again is None:
+            if self._since_step >= TELL_EVERY:
+                self._since_step = 0
+                yield None
+        self._uses_before = any(before.values())
+        if not self._uses_before or self._upon is None or self._again is None:
             return
         if not is_bounded(self._upon.stored_bytes + stored, cutter.length, self._policy):
+            kept = {name for name, is_kept in before.items() if is_kept}
             yield from self._stored_anew(self._upon, kept, self._again)
 
     def _stored_anew(

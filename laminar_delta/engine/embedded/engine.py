@@ -7,7 +7,8 @@ take turns under the catalog's lock and are flushed before they are answered.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
@@ -25,6 +26,9 @@ from laminar_delta.engine.local import durability
 from laminar_delta.engine.predicate import Dialect, Literal, Predicate, Side
 from laminar_delta.engine.request import Ahead, Fence, Merge, Stamp, stamp
 from laminar_delta.engine.settle import FenceRefused, Settled
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 _STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
@@ -45,7 +49,7 @@ class EmbeddedEngine(EmbeddedUpkeep):
         with self._turn():
             handle = self._open(table)
             self._check_fences(handle, made.fences)
-            if self._root is not None and (made.ahead or payloads.are_payloads(rows)):
+            if made.ahead or payloads.are_payloads(rows):
                 actions = self._write_files(table, rows) if rows.num_rows else []
                 ahead = [action for one in made.ahead for action in _actions(one)]
                 return self._commit_actions(handle, table, [*ahead, *actions], made)
@@ -60,20 +64,25 @@ class EmbeddedEngine(EmbeddedUpkeep):
             return self._acknowledge(table, int(handle.version()))
 
     def write_ahead(self, table: str, data: pa.Table) -> Ahead | None:
-        """See `Engine.write_ahead`: Parquet files of payloads on a local disk, flushed while the next are being made."""
-        if self._root is None or not payloads.are_payloads(data):
+        """See `Engine.write_ahead`: Parquet files of payloads, on a local disk flushed while the next are being made."""
+        if not payloads.are_payloads(data):
             return None
         actions = self._write_files(table, self.conform(table, data))
-        with reading(table):
-            for action in actions:
-                durability.fsync_path(self._root / table / action.path)
+        if self._root is not None:
+            with reading(table):
+                for action in actions:
+                    durability.fsync_path(self._root / table / action.path)
         return Ahead(tuple(actions))
 
     def drop_ahead(self, table: str, ahead: Ahead) -> None:
         """See `Engine.drop_ahead`."""
-        assert self._root is not None
         for action in _actions(ahead):
-            (self._root / table / action.path).unlink(missing_ok=True)
+            if self._root is not None:
+                (self._root / table / action.path).unlink(missing_ok=True)
+                continue
+            # What the save failed with is to be told, and the store may be out of reach: VACUUM removes what is left.
+            with suppress(Exception):
+                self._files(table).delete_file(action.path)
 
     def add_files(
         self,
@@ -94,7 +103,6 @@ class EmbeddedEngine(EmbeddedUpkeep):
         return Commit(version=settled.version, commit_id=made.commit_id, replayed=settled.replayed)
 
     def _write_files(self, table: str, rows: pa.Table) -> list[AddAction]:
-        assert self._root is not None
         found = self._layouts.get(table)
         if found is None:
             # Remembered, as the columns are: a table's partitions and statistics never change within a format version.
@@ -102,7 +110,10 @@ class EmbeddedEngine(EmbeddedUpkeep):
             stats = metadata.configuration.get(_STATS_COLUMNS, "").split(",")
             found = self._layouts[table] = metadata.partition_columns, stats
         with reading(table):
-            return payloads.write_files(payloads.files_of(self.location, table), rows, *found)
+            return payloads.write_files(self._files(table), rows, *found)
+
+    def _files(self, table: str) -> FileSystem:
+        return payloads.files_of(self.location, table, self._storage_options)
 
     def _commit_fence(self, table: str, made: Stamp) -> int:
         with self._turn():

@@ -1,4 +1,4 @@
-"""Payload files: rows of kilobytes and more are written by Arrow itself and handed to delta-rs as files to add.
+"""Payload files: rows that are large, or large together, are written by Arrow itself and handed to delta-rs as files to add.
 
 delta-rs would take them through a query engine, at a quarter of the speed and several times the memory. The files are ordinary
 Parquet of the table's columns; they are in no version before the commit that names them, and nobody's if it never comes.
@@ -25,13 +25,19 @@ if TYPE_CHECKING:
 
 PAYLOAD_BYTES = 32 << 10
 """Rows of this size on average are payloads."""
+TOGETHER_BYTES = 1 << 20
+"""So many bytes in binary columns are payloads in rows of any size: states of many small partitions come to parts as large as
+those of one large state."""
 ROW_GROUP_BYTES = 8 << 20
 """About how much of payloads is read to get at one of them."""
 
 
 def are_payloads(rows: pa.Table) -> bool:
     """Whether rows are large enough to be written as payloads."""
-    return rows.num_rows > 0 and rows.nbytes >= PAYLOAD_BYTES * rows.num_rows
+    if not rows.num_rows:
+        return False
+    together = sum(column.nbytes for column in rows.columns if pa.types.is_binary(column.type))
+    return rows.nbytes >= PAYLOAD_BYTES * rows.num_rows or together >= TOGETHER_BYTES
 
 
 def files_of(location: str, table: str, options: Mapping[str, str] | None = None) -> FileSystem:
@@ -97,8 +103,8 @@ def _write(files: FileSystem, rows: pa.Table, values: dict[str, str], stats: Seq
                 rows, sink, compression="none", use_dictionary=False, write_statistics=known, row_group_size=per_group
             )
     except BaseException:
-        # Half a file is of no use; on a full disk it is in the way.
-        with suppress(OSError):
+        # Half a file is of no use; on a full disk it is in the way. An object store that is out of reach raises anything.
+        with suppress(Exception):
             files.delete_file(name)
         raise
     return AddAction(

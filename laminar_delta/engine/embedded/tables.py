@@ -67,6 +67,7 @@ class EmbeddedTables(Engine):
         self._root = None if root is None else check_usable(root)
         self.location = str(self._root) if self._root else str(location).rstrip("/")
         self._storage_options = dict(storage_options or {})
+        self.holds_uploads = self._root is None
         self._lock = CatalogLock(self._root, lock_timeout_s) if self._root else None
         self._schemas: dict[str, pa.Schema] = {}
         self._layouts: dict[str, tuple[list[str], list[str]]] = {}

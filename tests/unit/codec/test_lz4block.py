@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import lz4.block
 import pytest
@@ -94,13 +96,47 @@ def test_too_short_for_a_prefix_is_corruption(length: int) -> None:
 
 
 def test_raw_block_that_holds_more_than_stated_is_corruption() -> None:
-    with pytest.raises(CorruptionError, match="LZ4 decompression failed: the block is damaged or holds more"):
+    with pytest.raises(CorruptionError, match="LZ4 decompression failed: the block is damaged or holds another number"):
         decompress_recycling(TEN_LITERALS, 9)
 
 
-def test_raw_block_that_holds_less_than_stated_is_for_its_checksum_to_tell() -> None:
-    raw = decompress_recycling(TEN_LITERALS, 11)
-    assert (len(raw), bytes(raw[:10])) == (11, b"0123456789")
+@pytest.mark.parametrize("length", [11, 14, 15, 26, 30, 200])
+def test_raw_block_that_holds_less_than_stated_is_corruption(length: int) -> None:
+    with pytest.raises(CorruptionError, match="LZ4 decompression failed"):
+        decompress_recycling(TEN_LITERALS, length)
+
+
+def test_what_is_missing_is_not_taken_from_memory_that_has_it() -> None:
+    chance = random.Random(1)
+    words = [chance.randbytes(chance.randrange(5, 40)) for _ in range(500)]
+    raw = b"".join(chance.choices(words, k=3000))
+    block = bytes(compress_block(raw))
+    cut = [block[:end] for end in range(len(block) - 2000, len(block)) if 0 < _decoded(block[:end]) < len(raw)]
+    assert cut
+    for short in cut:
+        # What it is freed with is what the next one of its size is given.
+        assert decompress_recycling(block, len(raw)) == raw
+        assert isinstance(outcome(partial(decompress_recycling, short, len(raw))), CorruptionError)
+
+
+def test_a_match_cut_short_by_a_flipped_bit_is_corruption_also_where_zeros_are_missing() -> None:
+    raw = random.Random(1).randbytes(1 << 19) + bytes(1 << 19)
+    block = bytearray(compress_block(raw))
+    # The last byte of the length of the run of zeros.
+    at = max(place for place in range(len(block) - 1) if block[place] == 255) + 1
+    block[at] &= block[at] - 1
+    assert _decoded(bytes(block)) < len(raw)
+    for _ in range(3):
+        # Memory that nobody had is zero.
+        assert isinstance(outcome(lambda: decompress_recycling(block, len(raw))), CorruptionError)
+
+
+def _decoded(block: bytes) -> int:
+    """How many bytes it holds; -1 if it cannot be decoded."""
+    try:
+        return len(lz4.block.decompress(block, uncompressed_size=1 << 20))
+    except lz4.block.LZ4BlockError:
+        return -1
 
 
 def test_raw_length_beyond_what_the_block_can_hold_is_refused_before_decoding() -> None:
@@ -109,7 +145,7 @@ def test_raw_length_beyond_what_the_block_can_hold_is_refused_before_decoding() 
         decompress_recycling(TEN_LITERALS, limit + 1)
     assert caught.value.code is ErrorCode.FORMAT_TOO_LARGE
     assert (caught.value.expected, caught.value.found) == (limit, limit + 1)
-    assert len(decompress_recycling(TEN_LITERALS, limit)) == limit
+    assert isinstance(outcome(lambda: decompress_recycling(TEN_LITERALS, limit)), CorruptionError)
 
 
 def test_content_over_the_callers_limit_is_refused() -> None:
@@ -167,14 +203,18 @@ def test_any_bytes_give_a_value_within_the_limit_or_a_typed_error(data: bytes, l
 
 @settings(deadline=None)
 @given(raw_data, st.data())
-def test_damaged_blocks_give_the_stated_length_or_a_typed_error(data: bytes, draw: st.DataObject) -> None:
+def test_damaged_blocks_give_the_same_whatever_was_in_memory_or_a_typed_error(data: bytes, draw: st.DataObject) -> None:
     block = bytearray(compress_block(data))
     for position, value in draw.draw(st.lists(st.tuples(st.integers(0, len(block) - 1), st.integers(0, 255)))):
         block[position] = value
     del block[draw.draw(st.integers(0, len(block))) :]
     result = outcome(lambda: decompress_recycling(block, len(data)))
+    # Given back at once: the next of the size is the same memory.
+    assert decompress_recycling(compress_block(bytes(len(data))), len(data)) == bytes(len(data))
+    again = outcome(lambda: decompress_recycling(block, len(data)))
     if isinstance(result, bytes):
         assert len(result) == len(data)
+        assert again == result
     elif isinstance(result, FormatError):
         assert result.code is ErrorCode.FORMAT_TOO_LARGE
     else:

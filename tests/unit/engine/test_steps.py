@@ -16,6 +16,7 @@ CHANGES = {
 }
 KNOWN = {
     ("embedded/engine.py", "drop_ahead", "unlink"): "a step of the contract itself",
+    ("embedded/engine.py", "drop_ahead", "delete_file"): "the same, on an object store",
     ("embedded/payloads.py", "_write", "open_output_stream"): "data files that no log names yet, within a step",
     ("embedded/payloads.py", "_write", "delete_file"): "the same, half written",
     ("embedded/around.py", "open", "mkdtemp"): "a directory of links elsewhere, to read",

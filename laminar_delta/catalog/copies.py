@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import CheckpointHead, head_of
-from laminar_delta.catalog.deliveries import Deliveries
+from laminar_delta.catalog.deliveries import DOUBT, Deliveries
 from laminar_delta.catalog.healing import as_saved, find_rows, unchanged_row
 from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.standing import Standing, standings
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["pipeline", "checkpoint_id", "attempt_id", "sinks"]
 """What tells which checkpoint recovery goes back to if nothing is damaged."""
+
+_STATUSES_OUT = "what its sinks told was taken out"
+_SHORTER = "Without VACUUM that version is there until the log is cleaned past it, and no longer."
+_DERIVE = f"Derive a checkpoint from it, unpin it, and run maintenance again. {_SHORTER}"
+_TELL_AGAIN = f"Record again what its sinks have (`writer.sink_committed`), and run maintenance again. {_SHORTER}"
 
 
 @dataclass(slots=True)
@@ -63,7 +68,7 @@ class Copies:
                     f"VACUUM would one day take the only good copy of checkpoint {number} of pipeline {pipeline!r}: {problem}",
                     expected="whole as it is now",
                     found=problem,
-                    next_step="Derive a checkpoint from it, unpin it, and run maintenance again; or leave out VACUUM.",
+                    next_step=_TELL_AGAIN if problem == _STATUSES_OUT else _DERIVE,
                 )
 
     @cached_property
@@ -121,8 +126,14 @@ class Copies:
         visible = {row["checkpoint_id"]: row for row in rows if row["checkpoint_id"] not in seen.retired}
         deliveries = Deliveries(self._reading, pipeline)
         newest = max(visible, default=None)
+        untold: dict[int, str] = {}
         for number in sorted({*visible, *lost} - seen.retired, reverse=True):
             usable = number not in seen.abandoned and (number in lost or deliveries.is_delivered(visible[number]))
+            if not usable and number not in seen.abandoned:
+                if deliveries.may_have_lost(visible[number]):
+                    looked.damaged[number] = DOUBT
+                elif deliveries.is_untold(visible[number]):
+                    untold[number] = DOUBT
             if not usable and number != newest:
                 continue
             if number in lost:
@@ -134,10 +145,13 @@ class Copies:
             if usable and (now is None or ever):
                 looked.chosen_id = number
                 if deliveries.healed(visible[number]):
-                    looked.past.setdefault(number, "what its sinks told was taken out")
+                    looked.past.setdefault(number, _STATUSES_OUT)
                 break
             if usable and now is not None:
                 looked.damaged[number] = now
+        if looked.chosen_id is None:
+            # Above one that is delivered, it is what a sink that is down for long looks like.
+            looked.damaged.update(untold)
         for number in seen.pinned - looked.past.keys() - {looked.chosen_id}:
             now, ever = self._examine(pipeline, number)
             if now is not None and ever:

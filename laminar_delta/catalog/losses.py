@@ -33,6 +33,8 @@ class Taken:
     """With the version they were found in, the newest first."""
     unread: list[str] = field(default_factory=list)
     """The losses behind which nobody can look any more, in words."""
+    unread_until_ms: int = 0
+    """When the newest of those was; what was written later is not missing because of it."""
 
 
 def fences_told(entries: Iterable[HistoryEntry], application_id: str) -> list[int]:
@@ -57,6 +59,7 @@ def taken_rows(
                 f"version {entry.version} of {spec.name} ({entry.operation}) may have taken rows out, "
                 f"and the version before it cannot be read: {error.message}"
             )
+            taken.unread_until_ms = max(taken.unread_until_ms, entry.timestamp_ms)
             continue
         taken.rows.extend((before, row) for row in found)
     return taken

@@ -237,7 +237,7 @@ class Pipeline(Displayed):
 
     def prune(self, policy: RetentionPolicy, *, dry_run: bool = False, owner: str | None = None) -> RetentionPlan:
         """Retires what a policy does not keep: gone for readers at once, to be restored until removed for good."""
-        from laminar_delta.catalog.deliveries import newest_delivered
+        from laminar_delta.catalog.deliveries import delivered_up_to
         from laminar_delta.catalog.needs import restore_needed, used_elsewhere
         from laminar_delta.catalog.retention import RetentionPlan, plan
 
@@ -245,10 +245,18 @@ class Pipeline(Displayed):
 
         def choose(seen: Standing) -> list[Decision]:
             nonlocal made
-            resumable = newest_delivered(self.reading, self.name, seen)
+            delivered = delivered_up_to(self.reading, self.name, seen)
             used = used_elsewhere(self.reading, self.name)
             # What only earlier versions have is not decided on.
-            made = plan(heads(self.reading, self.name), seen, policy, now_ms=now_ms(), resumable=resumable, used=used)
+            made = plan(
+                heads(self.reading, self.name),
+                seen,
+                policy,
+                now_ms=now_ms(),
+                resumable=delivered.newest,
+                doubtful=delivered.maybe,
+                used=used,
+            )
             return [Decision(checkpoint_id=number, word=RETIRED, reason="pruned") for number in made.retire]
 
         if dry_run:

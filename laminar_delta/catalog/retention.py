@@ -1,7 +1,8 @@
 """Retention: which checkpoints may go, as a plan that can be looked at before anything happens.
 
 The plan is a pure function of what there is and what was decided. It never names the newest checkpoint, the newest that all its
-sinks have, a pinned one, or one that a checkpoint that stays needs: the parent of its deltas, or the one whose state it uses.
+sinks have, those above it that they may have although what they told is lost, a pinned one, or one that a checkpoint that stays
+needs: the parent of its deltas, or the one whose state it uses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from laminar_delta.catalog.deliveries import DOUBT
 from laminar_delta.catalog.needs import followed
 from laminar_delta.errors import InvalidInputError
 from laminar_delta.model.display import Displayed
@@ -69,6 +71,7 @@ def plan(
     *,
     now_ms: int,
     resumable: int | None = None,
+    doubtful: Collection[int] = (),
     used: Mapping[int, str] | None = None,
 ) -> RetentionPlan:
     """Decides on the visible checkpoints of one pipeline.
@@ -80,6 +83,7 @@ def plan(
         now_ms: What time it is.
         resumable: The newest that all sinks have: while a sink is down, older than all that the policy keeps. That it is whole
             is not known here; maintenance makes sure before it removes anything.
+        doubtful: Those above it that sinks may have, what they told being lost: to be kept until that is known.
         used: Those that other pipelines use, and which do.
     """
     visible = sorted((head for head in heads if head.checkpoint_id not in seen.retired), key=lambda h: h.checkpoint_id)
@@ -91,6 +95,8 @@ def plan(
             reasons[head.checkpoint_id] = "pinned"
         elif head.checkpoint_id == resumable:
             reasons[head.checkpoint_id] = "the newest that all sinks have"
+        elif head.checkpoint_id in doubtful:
+            reasons[head.checkpoint_id] = DOUBT
         elif policy.keep_last is not None and place < policy.keep_last:
             reasons[head.checkpoint_id] = f"one of the last {policy.keep_last}"
         elif policy.keep_for_ms is not None and now_ms - head.timestamp_ms < policy.keep_for_ms:

@@ -49,13 +49,13 @@ def staged_ids(reading: Reading, pipeline: str, *, before_ms: int | None = None)
         row["checkpoint_id"]
         for spec in CHILD_TABLES
         for row in _attempts(reading, spec, pipeline)
-        if before_ms is None or _began_ms(row) < before_ms
+        if before_ms is None or began_ms(row) < before_ms
     }
     return found - standing(reading, pipeline).removed
 
 
-def _began_ms(row: Row) -> int:
-    """When the attempt of a child began. What is no name of one has been changed: it may be as old as any."""
+def began_ms(row: Row) -> int:
+    """When the attempt of a row began. What is no name of one has been changed: it may be as old as any."""
     try:
         return attempt_began_ms(row["attempt_id"])
     except (AttributeError, ValueError):

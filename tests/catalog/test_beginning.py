@@ -1,5 +1,6 @@
 """What recovery may give up: never what was only delivered, nor what may be whole again tomorrow."""
 
+import datetime as dt
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,17 +11,19 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.coordinator import Coordinator
-from laminar_delta.catalog.deliveries import newest_delivered
+from laminar_delta.catalog.decisions import Decision, decide
+from laminar_delta.catalog.deliveries import DOUBT, Deliveries, delivered_up_to
+from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.retention import RetentionPolicy
-from laminar_delta.catalog.standing import standing
+from laminar_delta.catalog.standing import RETIRED, standing
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, FencedError, InvalidInputError
 from tests.stores.support import destroy
 from tests.support.catalogs import QUICK_ENGINES, catalog_opener
-from tests.support.damage import data_files, overwrite
+from tests.support.damage import clean_logs, data_files, overwrite
 
 Opener = Callable[[], ld.Catalog]
 
@@ -69,7 +72,9 @@ def test_status_changes_that_were_taken_out_are_healed(catalog: ld.Catalog, how:
         assert report.manifest.sink_commit_statuses["lake"].is_committed
         # Whoever derives or prunes goes by the same.
         assert writer.rewind(2, reason="it has it").from_id == 2
-    assert newest_delivered(Reading(catalog.engine), "orders", standing(Reading(catalog.engine), "orders")) == 4
+    reading = Reading(catalog.engine)
+    delivered = delivered_up_to(reading, "orders", standing(reading, "orders"))
+    assert (delivered.newest, delivered.maybe) == (4, frozenset())
     assert orders.standing().abandoned == frozenset()
     assert orders.validate(3).passed_over is None
 
@@ -113,6 +118,106 @@ def test_pruning_reads_status_changes_in_a_few_scans(catalog: ld.Catalog, monkey
     assert reads.count(SINK_STATUSES.name) <= 4
     assert 1 not in plan.retire
     assert len(plan.retire) == 29
+
+
+def _vacuum(catalog: ld.Catalog) -> None:
+    """What somebody does who wants the space, whatever was there within the healing window."""
+    catalog.engine.vacuum(SINK_STATUSES.name, older_than_hours=0, dry_run=False)
+
+
+def _lose_statuses(catalog: ld.Catalog, how: str) -> None:
+    """Takes out what sinks told, with everything that could tell it; with the log also that somebody did."""
+    catalog.engine.delete(SINK_STATUSES.name, col("pipeline").eq("orders"))
+    with catalog.writer("other") as writer:
+        _save(writer, 1, sink=True)
+    _vacuum(catalog)
+    if how == "and the log":
+        clean_logs(catalog)
+        assert Deliveries(Reading(catalog.engine), "orders").unread == []
+
+
+@pytest.mark.parametrize("how", ["with a trace", "and the log"])
+def test_statuses_that_are_lost_for_good_are_no_beginning(open_again: Opener, how: str) -> None:
+    catalog = open_again()
+    orders = catalog.pipeline("orders")
+    with catalog.writer("orders") as writer:
+        _save(writer, 3, sink=True)
+    _lose_statuses(catalog, how)
+    third = replace(orders.get(3), checkpoint_id=4, epoch=4, sink_commit_statuses={})
+    writer = open_again().writer("orders")
+    with pytest.raises(CorruptionError, match="its sinks may have it") as caught:
+        writer.recover()
+    assert caught.value.details["maybe_delivered"] == [1, 2, 3]
+    assert "sink_committed" in caught.value.next_step
+    with ld.DeltaCheckpointStore(open_again(), "orders") as store:
+        assert store.recover_latest_validated().chosen_id is None
+        with pytest.raises(CorruptionError, match="its sinks may have it"):
+            store.save(third)
+    assert orders.standing().abandoned == frozenset()
+    with open_again().writer("orders") as writer:
+        # Who knows says it again, and it is as before.
+        writer.sink_committed(3, "lake")
+        assert writer.recover().chosen_id == 3
+
+
+def test_who_begins_anew_over_lost_statuses_gives_them_all_up(open_again: Opener) -> None:
+    with open_again().writer("orders") as writer:
+        _save(writer, 3, sink=True)
+    catalog = open_again()
+    _lose_statuses(catalog, "with a trace")
+    with catalog.writer("orders") as writer:
+        assert writer.recover(start_over=True).chosen_id is None
+    assert catalog.pipeline("orders").standing().abandoned == {1, 2, 3}
+    with catalog.writer("orders") as writer:
+        assert writer.recover().chosen_id is None
+
+
+def test_what_was_saved_after_a_loss_lost_nothing_in_it(catalog: ld.Catalog) -> None:
+    with catalog.writer("other") as writer:
+        _save(writer, 2, sink=True)
+    catalog.engine.delete(SINK_STATUSES.name, col("pipeline").eq("other"))
+    _vacuum(catalog)
+    clean_logs(catalog)
+    with catalog.writer("orders") as writer:
+        _save(writer, 2, sink=True, delivered=False)
+    with catalog.writer("orders") as writer:
+        assert writer.recover().chosen_id is None
+    assert catalog.pipeline("orders").standing().abandoned == {1, 2}
+
+
+@pytest.mark.parametrize("how", ["with a trace", "and the log"])
+def test_retention_leaves_alone_what_sinks_may_have(catalog: ld.Catalog, how: str) -> None:
+    orders = catalog.pipeline("orders")
+    with catalog.writer("orders") as writer:
+        _save(writer, 3, sink=True)
+        _save(writer, 1, sink=True, delivered=False)
+    _lose_statuses(catalog, how)
+    plan = orders.prune(RetentionPolicy(keep_last=1))
+    assert plan.retire == ()
+    assert [kept.reason for kept in plan.keep] == [*[DOUBT] * 3, "the newest"]
+    # Also those that were retired before.
+    retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (1, 2, 3)]
+    decide(catalog.engine, "orders", lambda _: retired, owner="ops")
+    report = catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0)))
+    assert report.removed == {}
+    assert DOUBT in report.put_off["orders"]
+    with catalog.writer("orders") as writer:
+        writer.sink_committed(3, "lake")
+        orders.restore(3)
+        assert writer.recover().chosen_id == 3
+    assert orders.prune(RetentionPolicy(keep_last=1)).retire == ()
+    assert catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0))).removed == {"orders": (1, 2)}
+
+
+def test_a_sink_that_is_down_for_long_keeps_nothing_from_retention(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer:
+        _save(writer, 1, sink=True)
+        _save(writer, 3, sink=True, delivered=False)
+    with catalog.writer("other") as writer:
+        _save(writer, 1, sink=True)
+    clean_logs(catalog)
+    assert catalog.pipeline("orders").prune(RetentionPolicy(keep_last=1)).retire == (2, 3)
+    assert catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0))).removed == {"orders": (2, 3)}
 
 
 # -- beginning anew ---------------------------------------------------------------------------------------------------
@@ -197,7 +302,7 @@ def test_what_is_retired_and_delivered_is_no_beginning(catalog: ld.Catalog) -> N
     writer.sink_committed(2, "lake")
     with pytest.raises(CorruptionError, match="none of them can be used: 3: undelivered") as caught:
         writer.recover()
-    assert caught.value.details == {"delivered": [2], "damaged": []}
+    assert caught.value.details == {"delivered": [2], "maybe_delivered": [], "damaged": []}
     orders.restore(2)
     assert writer.recover().chosen_id == 2
 

@@ -18,20 +18,18 @@ from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.numbers import CheckpointNumbers
 from laminar_delta.catalog.standing import RETIRED
-from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS, TABLES
+from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_SNAPSHOTS, RETENTION, SINK_STATUSES, SOURCE_OFFSETS
 from laminar_delta.catalog.validation import HISTORY_GONE
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.answer import HistoryEntry
 from laminar_delta.engine.local.log import entry_path
-from laminar_delta.engine.memory import MemoryEngine
 from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import Fence
 from laminar_delta.engine.settle import HISTORY_WINDOW
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 from laminar_delta.model import CheckpointManifest, ConnectorCheckpoint
-from laminar_delta.testing.scenarios import age_log
 from tests.support.catalogs import QUICK_ENGINES, ready_made
-from tests.support.damage import data_files, overwrite
+from tests.support.damage import clean_logs, data_files, overwrite
 
 OF_ORDERS = col("pipeline").eq("orders")
 
@@ -50,20 +48,6 @@ def _save(catalog: ld.Catalog, count: int, *, sink: bool = False, pipeline: str 
                     cp.sink("warehouse")
             if sink:
                 writer.sink_committed(cp.id, "warehouse")
-
-
-def _clean_logs(catalog: ld.Catalog) -> None:
-    """A month goes by, and maintenance cleans the logs."""
-    for spec in TABLES:
-        if isinstance(catalog.engine, MemoryEngine):
-            # Its log has no files to age: what cleaning leaves of it.
-            table = catalog.engine._tables[spec.name]
-            for version in sorted(table.versions)[:-1]:
-                del table.versions[version]
-        else:
-            age_log(Path(catalog.engine.location) / spec.name)
-    catalog.maintain(MaintenancePolicy(vacuum=False))
-    assert catalog.engine.history(MANIFESTS.name)[-1].version > 0
 
 
 def _take_out(catalog: ld.Catalog, how: str) -> None:
@@ -85,7 +69,7 @@ def test_manifests_taken_out_after_their_log_entries_were_cleaned_are_found_in_t
     catalog: ld.Catalog, how: str
 ) -> None:
     _save(catalog, 5)
-    _clean_logs(catalog)
+    clean_logs(catalog)
     _take_out(catalog, how)
     orders = catalog.pipeline("orders")
     report = orders.recover(dry_run=True)
@@ -109,14 +93,14 @@ def test_what_maintenance_removed_is_not_looked_for(catalog: ld.Catalog) -> None
     orders = catalog.pipeline("orders")
     orders.prune(ld.RetentionPolicy(keep_last=1))
     catalog.maintain(MaintenancePolicy(grace=dt.timedelta(0), vacuum=False))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     report = orders.recover(dry_run=True)
     assert (report.chosen_id, report.examined, report.healed) == (3, 1, ())
 
 
 def test_vacuum_never_takes_a_row_whose_children_are_whole_and_older_than_history_is_kept(catalog: ld.Catalog) -> None:
     _save(catalog, 3, sink=True)
-    _clean_logs(catalog)
+    clean_logs(catalog)
     catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(3))
     assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 3
     with pytest.raises(ConflictError, match="only good copy of checkpoint 3"):
@@ -136,7 +120,7 @@ def test_manifests_of_which_no_version_is_left_are_no_fresh_start(catalog: ld.Ca
     if traces != "children":
         # So long ago that the log does not tell of the delete either.
         catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     report = orders.recover(dry_run=True)
     assert report.chosen_id is None
     assert not report.is_fresh_start
@@ -167,7 +151,7 @@ def test_going_back_behind_manifests_of_which_no_version_is_left_is_told(catalog
     catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").ge(3))
     # So long ago that the log does not tell of the delete either.
     catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     report = catalog.pipeline("orders").recover(dry_run=True)
     assert report.chosen_id == 2
     assert [skipped.checkpoint_id for skipped in report.skipped] == [4, 3]
@@ -182,7 +166,7 @@ def test_children_that_say_of_no_attempt_whose_they_are_count_as_a_checkpoint_s(
     overwrite(catalog.engine, SOURCE_OFFSETS, OF_ORDERS & col("checkpoint_id").eq(2), {"attempt_id": "rotten"})
     catalog.engine.delete(MANIFESTS.name, OF_ORDERS)
     catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     report = catalog.pipeline("orders").recover(dry_run=True)
     assert not report.is_fresh_start
     assert {skipped.checkpoint_id for skipped in report.skipped} == {1, 2}
@@ -210,7 +194,7 @@ def test_a_damaged_file_of_a_compaction_is_healed_in_a_few_reads_however_many_ro
     catalog = ld.open_catalog(str(tmp_path / "catalog"))
     _save(catalog, 12)
     if cleaned:
-        _clean_logs(catalog)
+        clean_logs(catalog)
     before = {file.name for file in data_files(catalog.engine, MANIFESTS.name)}
     catalog.engine.optimize(MANIFESTS.name)
     (compacted,) = (file for file in data_files(catalog.engine, MANIFESTS.name) if file.name not in before)
@@ -243,7 +227,7 @@ def test_one_damaged_file_of_manifests_does_not_hide_the_others(tmp_path: Path, 
     with catalog.writer("orders") as writer, writer.checkpoint() as cp:
         cp.describe(pipeline_hash=7)
     _save(catalog, 1)
-    _clean_logs(catalog)
+    clean_logs(catalog)
     orders = catalog.pipeline("orders")
     for number, file in enumerate(data_files(catalog.engine, MANIFESTS.name), 1):
         with file.missing() if damage == "missing" else file.rotten(1.0):
@@ -299,7 +283,7 @@ def test_decisions_that_were_deleted_stand_all_the_same_and_are_written_again(
         retired = [Decision(checkpoint_id=number, word=RETIRED) for number in (2, 1)]
         decide(catalog.engine, "orders", lambda _: retired, owner="ops")
     if cleaned:
-        _clean_logs(catalog)
+        clean_logs(catalog)
     taken = {"all": col("ordinal").ge(1), "first": col("ordinal").eq(2), "last-of-a-batch": col("ordinal").eq(6)}[which]
     catalog.engine.delete(RETENTION.name, OF_ORDERS & taken)
     orders = catalog.pipeline("orders")
@@ -356,7 +340,7 @@ def test_decisions_of_which_no_version_is_left_are_an_error_that_names_table_and
     _save(catalog, 1, pipeline="other")
     catalog.engine.delete(RETENTION.name, OF_ORDERS)
     catalog.engine.raise_fence(RETENTION.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     orders = catalog.pipeline("orders")
     for asked in (
         lambda: orders.recover(dry_run=True),
@@ -385,7 +369,7 @@ def test_what_was_lost_longer_ago_than_history_is_kept_is_passed_over_and_the_re
         catalog.engine.delete(table, newest)
     assert [healed.checkpoint_id for healed in orders.recover(dry_run=True).healed] == [2, 2]
     if gone == "log":
-        _clean_logs(catalog)
+        clean_logs(catalog)
     else:
         # As somebody does who wants the space back.
         for table in (SOURCE_OFFSETS.name, OPERATOR_SNAPSHOTS.name):
@@ -406,7 +390,7 @@ def test_manifests_lost_longer_ago_than_history_is_kept_are_named_and_the_report
     catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(2))
     assert catalog.pipeline("orders").recover(dry_run=True).chosen_id == 2
     catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     report = catalog.pipeline("orders").recover(dry_run=True)
     assert report.chosen_id == 1
     assert any("the log of manifests reaches back to version" in note for note in report.notes)
@@ -464,7 +448,7 @@ def test_what_a_checkpoint_refers_to_is_nobodys_orphan_though_its_row_and_the_lo
     catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").is_in(lost))
     # So long ago that the log does not tell of the delete either.
     catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     newest = max(head.checkpoint_id for head in kept.list() if head.checkpoint_id < 3)
     assert kept.validate(newest).valid
     catalog.writer("orders")
@@ -480,7 +464,7 @@ def test_a_parent_is_nobodys_orphan_though_its_row_and_the_log_are_gone(catalog:
         _save_through(writer, 2, parent=1)
     catalog.engine.delete(MANIFESTS.name, OF_ORDERS & col("checkpoint_id").eq(1))
     catalog.engine.raise_fence(MANIFESTS.name, Fence("somebody", 1))
-    _clean_logs(catalog)
+    clean_logs(catalog)
     catalog.writer("orders")
     assert catalog.pipeline("orders").remove_orphans() == ()
     assert catalog.engine.read(SOURCE_OFFSETS.name, where=OF_ORDERS).num_rows == 2

@@ -11,10 +11,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import laminar_delta as ld
+from laminar_delta.catalog.maintenance import MaintenancePolicy
+from laminar_delta.catalog.tables import MANIFESTS, TABLES
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.memory import MemoryEngine
 from laminar_delta.engine.predicate import Predicate
 from laminar_delta.engine.request import TableSpec
+from laminar_delta.testing.scenarios import age_log
 
 
 def overwrite(engine: Engine, spec: TableSpec, where: Predicate, change: Mapping[str, Any]) -> None:
@@ -91,3 +95,17 @@ def data_files(engine: Engine, table: str) -> list[DataFile]:
     paths = [path for path in (root / table).rglob("*.parquet") if "_delta_log" not in path.parts]
     paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
     return [DataFile(engine, table, str(path.relative_to(root))) for path in paths]
+
+
+def clean_logs(catalog: ld.Catalog) -> None:
+    """A month goes by, and maintenance cleans the logs."""
+    for spec in TABLES:
+        if isinstance(catalog.engine, MemoryEngine):
+            # Its log has no files to age: what cleaning leaves of it.
+            table = catalog.engine._tables[spec.name]
+            for version in sorted(table.versions)[:-1]:
+                del table.versions[version]
+        else:
+            age_log(Path(catalog.engine.location) / spec.name)
+    catalog.maintain(MaintenancePolicy(vacuum=False))
+    assert catalog.engine.history(MANIFESTS.name)[-1].version > 0

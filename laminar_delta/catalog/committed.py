@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.attempt import births
 from laminar_delta.catalog.digest import row_digest
+from laminar_delta.catalog.generations import stands_at
 from laminar_delta.catalog.losses import taken_rows
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.salvage import Salvaged, salvage
+from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.catalog.traces import certain_ids, staged_ids
 from laminar_delta.engine.predicate import col
@@ -147,3 +149,35 @@ def committed_ids(reading: Reading, pipeline: str) -> set[int]:
             raise
         return {row["checkpoint_id"] for row in salvaged.rows} | set(salvaged.lost) | told.ids
     return {row["checkpoint_id"] for row in rows} | told.ids
+
+
+def check_never_committed(reading: Reading, pipeline: str) -> None:
+    """Refuses to take a pipeline for a new one of which nothing is known but its fence, where that tells of a commit.
+
+    What was never staged, because all of it travels in the manifest row, leaves no other trace when that row and its log are
+    gone. Whoever began anew, or had all of it removed, has decided on it: then it is no loss.
+
+    Raises:
+        CorruptionError: Something was committed, or may have been, and nothing tells what.
+    """
+    if MANIFESTS.name in reading.versions:
+        return
+    generation, ordinal = stands_at(reading.engine, pipeline)
+    if not ordinal:
+        return
+    seen = standing(reading, pipeline)
+    if seen.removed or seen.abandoned:
+        return
+    entries = reading.history(MANIFESTS).entries
+    if entries and entries[-1].version == 0:
+        # The log is whole and tells of none: a save without an answer was settled, which raises the fence as well.
+        return
+    raise CorruptionError(
+        f"pipeline {pipeline!r} is no new one, and nothing tells of its checkpoints: its fence stands at generation "
+        f"{generation} behind a commit, or a save whose outcome was unknown; no row is left, and the log was cleaned since",
+        expected="its checkpoints",
+        found=[],
+        next_step=f"Restore the table {MANIFESTS.name!r} to a version that has them, or its files from a backup; or go on "
+        "under another name: which ids were given out is not known any more.",
+        details={"table": MANIFESTS.name, "pipeline": pipeline},
+    )

@@ -76,7 +76,7 @@ class Committer:
         self._given_up: dict[str, Attempt] = {}
         # Held from the look at what is there to the commit; reentrant, because a group commit holds several at once.
         self._turn = threading.RLock()
-        self._ordinal = 0
+        self._ordinal = held.begun
         self._in_doubt = False
         # Read behind the fence: nobody else can commit any more, so what is here is all there will be.
         self._numbers = CheckpointNumbers(self.reading, held.pipeline)

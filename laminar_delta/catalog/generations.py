@@ -3,6 +3,9 @@
 Taking over is an insert-only merge of the next generation into `writers`, which exactly one can win, and then the fence on the
 two tables where a zombie could do harm. It is complete when both stand; nothing is read for resuming before that.
 
+The fence also passes on whether anything was ever committed under it: manifest rows can be lost without a trace, and a pipeline
+that had some is then not taken for a new one. A takeover behind a forerunner that committed stands at ordinal 1, not 0.
+
 Rows of `writers` that were deleted, or whose file cannot be read, give no number out again: a fence that stands tells of the
 generation that raised it, and the statistics in the log how far the generations in a file go. The merge decides as ever.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,9 +51,11 @@ class Generation:
     pipeline: str
     number: int
     owner: str
+    begun: int = 0
+    """The ordinal of the takeover: 1 when something was committed under an earlier generation, as far as the fence tells."""
 
     def fence(self, ordinal: int) -> Fence:
-        """The fence of this generation's commit with that ordinal; 0 is the takeover itself."""
+        """The fence of this generation's commit with that ordinal; `begun` and 0 are the takeover itself."""
         return Fence(application_id(self.pipeline), self.number * ORDINALS + ordinal)
 
 
@@ -73,8 +78,13 @@ def current(engine: Engine, pipeline: str) -> Row | None:
 
 def fenced(engine: Engine, pipeline: str) -> int:
     """The generation whose fence stands on `manifests`; 0 without one. It was in `writers` first, whatever became of that."""
+    return stands_at(engine, pipeline)[0]
+
+
+def stands_at(engine: Engine, pipeline: str) -> tuple[int, int]:
+    """The same with the ordinal. Above 0 something was committed, or a save was given up whose outcome nobody knew."""
     application = application_id(pipeline)
-    return engine.fences(MANIFESTS.name, [application]).get(application, 0) // ORDINALS
+    return divmod(engine.fences(MANIFESTS.name, [application]).get(application, 0), ORDINALS)
 
 
 def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, seize: bool) -> Generation:
@@ -90,7 +100,7 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
     check_said(owner=owner, reason=reason)
     for _ in range(_TRIES):
         # The fence before the rows: who takes over in between must not look as if its row were lost.
-        stands = fenced(engine, pipeline)
+        stands, ordinal = stands_at(engine, pipeline)
         holder = current(engine, pipeline)
         if not seize:
             _check_free(pipeline, holder, stands)
@@ -98,8 +108,8 @@ def take_over(engine: Engine, pipeline: str, *, owner: str, reason: str | None, 
         number = max(stands, newest) + 1
         damaged = holder is not None and "damage" in holder
         if _claim(engine, pipeline, number, owner, reason, narrow=damaged):
-            taken = Generation(pipeline=pipeline, number=number, owner=owner)
-            _raise_fences(engine, taken, reason)
+            taken = Generation(pipeline=pipeline, number=number, owner=owner, begun=min(ordinal, 1))
+            taken = _raise_fences(engine, taken, reason)
             log_event(
                 _LOG,
                 logging.INFO,
@@ -198,7 +208,8 @@ def _claim(engine: Engine, pipeline: str, number: int, owner: str, reason: str |
     return bool(made.inserted) or made.replayed
 
 
-def _raise_fences(engine: Engine, taken: Generation, reason: str | None) -> None:
+def _raise_fences(engine: Engine, taken: Generation, reason: str | None) -> Generation:
+    """Completes a takeover; the generation as its fence stands."""
     metadata = {
         "operation": "takeover",
         "pipeline": taken.pipeline,
@@ -206,10 +217,13 @@ def _raise_fences(engine: Engine, taken: Generation, reason: str | None) -> None
         "owner": taken.owner,
         "reason": reason,
     }
-    if engine.raise_fence(MANIFESTS.name, taken.fence(0), metadata=metadata) is None:
+    if engine.raise_fence(MANIFESTS.name, taken.fence(taken.begun), metadata=metadata) is None:
         check_held(engine, taken)
+        # Whoever cleaned meanwhile raised it in its place, and may have seen a commit that came after the look above.
+        taken = replace(taken, begun=stands_at(engine, taken.pipeline)[1])
     if not raise_head(engine, taken, metadata):
         check_held(engine, taken)
+    return taken
 
 
 def _row(pipeline: str, number: int, owner: str, reason: str | None) -> Row:

@@ -4,7 +4,7 @@ The log of `manifests` tells which checkpoints were committed and in which versi
 out. A row that is missing, changed or unreadable now is looked for in the version of its commit and in those before losses:
 Delta keeps removed rows, and files from before a compaction, for the healing window. Reads by checkpoint touch only the files
 whose statistics match, so one rotten file does not hide the rows of others. Where nothing is left of any row, the other tables
-are asked whether there were some: only a pipeline that none of them knows of starts afresh.
+are asked whether there were some, and the fence: only a pipeline that none of them knows of starts afresh.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.checkpoints import manifest_row, see_list
-from laminar_delta.catalog.committed import LogTold, is_intact, known_elsewhere, salvaged_rows, told_by_log
+from laminar_delta.catalog.committed import (
+    LogTold,
+    check_never_committed,
+    is_intact,
+    known_elsewhere,
+    salvaged_rows,
+    told_by_log,
+)
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.salvage import Salvaged
 from laminar_delta.catalog.standing import standing
@@ -59,6 +66,7 @@ def find_rows(reading: Reading, pipeline: str) -> FoundRows:
     """All manifest rows of a pipeline that can be had.
 
     Raises:
+        CorruptionError: Nothing is known of any, and the fence tells that something was committed.
         StorageError: No row can be read, and the log tells of no commit that could be looked up instead.
     """
     told = told_by_log(reading, pipeline)
@@ -99,6 +107,8 @@ def find_rows(reading: Reading, pipeline: str) -> FoundRows:
         for number in sorted(known_elsewhere(reading, pipeline, told, known, above=above)):
             # Looked for once more: it may have been committed since the rows were read.
             found.add(_look_back(reading, pipeline, number, told, what))
+    if not found.rows and not found.lost:
+        check_never_committed(reading, pipeline)
     return found
 
 

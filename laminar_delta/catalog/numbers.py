@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.bounds import above, bound
-from laminar_delta.catalog.committed import committed_ids
+from laminar_delta.catalog.committed import check_never_committed, committed_ids
 from laminar_delta.catalog.decisions import Decision, decide
 from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.standing import BURNED, Standing, standing
@@ -108,6 +108,8 @@ def _highest(reading: Reading, pipeline: str) -> tuple[int, int]:
                 raise
             # Some that nobody used may be left out; none is given out twice.
             highest = bound(reading, table, pipeline, "checkpoint_id", highest, error)
+    if not highest:
+        check_never_committed(reading, pipeline)
     return recorded, highest
 
 

@@ -60,7 +60,9 @@ def remove_orphans(engine: Engine, pipeline: str, *, owner: str, aborted: Collec
     """
     newest = generations.current(engine, pipeline)
     if newest is not None:
-        _fence_off(engine, Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"]), owner)
+        begun = min(generations.stands_at(engine, pipeline)[1], 1)
+        held = Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"], begun=begun)
+        _fence_off(engine, held, owner)
     removed: set[Orphan] = set()
     for spec, found in _orphans(engine, pipeline, _proven(engine, pipeline, newest), aborted):
         for start in range(0, len(found), ATTEMPTS_PER_DELETE):
@@ -119,7 +121,7 @@ def _fence_off(engine: Engine, newest: Generation, owner: str) -> None:
     The fence is the takeover's own, so the newest writer goes on unhindered; where it stands already nothing changes.
     """
     metadata = {"operation": "fence-off", "pipeline": newest.pipeline, "generation": newest.number, "owner": owner}
-    engine.raise_fence(MANIFESTS.name, newest.fence(0), metadata=metadata)
+    engine.raise_fence(MANIFESTS.name, newest.fence(newest.begun), metadata=metadata)
 
 
 def _attempts(engine: Engine, spec: TableSpec, pipeline: str) -> list[Orphan]:

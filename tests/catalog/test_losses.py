@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog import decision_rows, statuses
+from laminar_delta.catalog import decision_rows, generations, statuses
 from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.bulk import BulkSave, save_all
 from laminar_delta.catalog.committed_attempts import committed_attempts
 from laminar_delta.catalog.decisions import Decision, decide
+from laminar_delta.catalog.generations import Generation, stands_at
 from laminar_delta.catalog.healing import find_rows
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.numbers import CheckpointNumbers
@@ -86,6 +87,68 @@ def test_manifests_taken_out_after_their_log_entries_were_cleaned_are_found_in_t
     assert orders.remove_orphans() == ()
     assert catalog.engine.read(SOURCE_OFFSETS.name, where=OF_ORDERS).num_rows == 5
     assert orders.recover(dry_run=True).chosen_id == 5
+
+
+def _forget(catalog: ld.Catalog) -> None:
+    """Takes a pipeline's rows out, and by and by everything that tells that somebody did."""
+    catalog.engine.delete(MANIFESTS.name, OF_ORDERS)
+    _save(catalog, 1, pipeline="other")
+    clean_logs(catalog)
+
+
+@pytest.mark.parametrize("takeovers", [0, 2])
+def test_a_pipeline_that_left_no_trace_but_its_fence_is_no_new_one(catalog: ld.Catalog, takeovers: int) -> None:
+    """With all of its state in the manifest row there are no children. A takeover passes on that there was something."""
+    with catalog.writer("orders") as writer:
+        for _ in range(3):
+            with writer.checkpoint() as cp:
+                cp.state("sum", b"small")
+    for _ in range(takeovers):
+        catalog.writer("orders").close()
+    _forget(catalog)
+    orders = catalog.pipeline("orders")
+    for look in (orders.latest, orders.list, lambda: orders.recover(dry_run=True), lambda: catalog.writer("orders")):
+        for _ in range(2):
+            with pytest.raises(CorruptionError, match="'orders' is no new one"):
+                look()
+    assert catalog.pipeline("never").list() == []
+    with catalog.writer("never") as writer:
+        assert writer.recover().is_fresh_start
+
+
+def test_a_cleaner_between_claim_and_fence_passes_on_that_there_was_something(
+    catalog: ld.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("sum", b"small")
+    engine = catalog.engine
+
+    def clean_first(*args: Any) -> Generation:
+        monkeypatch.undo()
+        catalog.pipeline("orders").remove_orphans()
+        # By whoever cleaned, in place of the one who claimed.
+        assert stands_at(engine, "orders") == (2, 1)
+        return raise_fences(*args)
+
+    raise_fences = generations._raise_fences
+    monkeypatch.setattr(generations, "_raise_fences", clean_first)
+    writer = catalog.writer("orders")
+    assert (writer.held.number, writer.held.begun) == (2, 1)
+    with writer.checkpoint() as cp:
+        cp.state("sum", b"more")
+    assert stands_at(engine, "orders") == (2, 2)
+
+
+def test_a_fence_raised_without_a_commit_is_a_beginning_while_the_log_tells_all(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer:
+        # What settling a save that never landed does.
+        catalog.engine.raise_fence(MANIFESTS.name, writer.held.fence(1))
+    with catalog.writer("orders") as writer:
+        assert writer.recover().is_fresh_start
+        assert (writer.next_id, writer.held.begun) == (1, 1)
+        with writer.checkpoint() as cp:
+            cp.state("sum", b"small")
+    assert [head.checkpoint_id for head in catalog.pipeline("orders").list()] == [1]
 
 
 def test_what_maintenance_removed_is_not_looked_for(catalog: ld.Catalog) -> None:

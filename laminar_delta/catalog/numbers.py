@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.bounds import above, bound
 from laminar_delta.catalog.committed import check_never_committed, committed_ids
 from laminar_delta.catalog.decisions import Decision, decide
-from laminar_delta.catalog.reading import raise_unless_damage
+from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.standing import BURNED, Standing, standing
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
@@ -20,7 +20,6 @@ from laminar_delta.model.ids import check_ordering_number
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.generations import Generation
-    from laminar_delta.catalog.reading import Reading
     from laminar_delta.engine.base import Engine
 
 
@@ -115,9 +114,22 @@ def _highest(reading: Reading, pipeline: str) -> tuple[int, int]:
 
 def burn(engine: Engine, held: Generation, number: int) -> None:
     """Records that no id up to this one is to be given out again, though it is no checkpoint's."""
+    reason = f"given out by generation {held.number} and not committed by it"
+    _burn(engine, held.pipeline, number, owner=held.owner, reason=reason, generation=held.number)
 
+
+def burn_removed(engine: Engine, pipeline: str, number: int, *, owner: str) -> None:
+    """The same before what attempts up to this id staged is removed; nothing where what stays tells of a higher one."""
+    recorded = max(committed_ids(Reading(engine), pipeline), default=0)
+    if recorded < number:
+        _burn(engine, pipeline, number, owner=owner, reason="what was staged under it is removed")
+
+
+def _burn(
+    engine: Engine, pipeline: str, number: int, *, owner: str, reason: str, generation: int | None = None
+) -> None:
     def choose(seen: Standing) -> list[Decision]:
-        reason = f"given out by generation {held.number} and not committed by it"
-        return [] if seen.burned >= number else [Decision(checkpoint_id=number, word=BURNED, reason=reason)]
+        known = max(seen.burned, *seen.decided, 0)
+        return [] if known >= number else [Decision(checkpoint_id=number, word=BURNED, reason=reason)]
 
-    decide(engine, held.pipeline, choose, owner=held.owner, generation=held.number)
+    decide(engine, pipeline, choose, owner=owner, generation=generation)

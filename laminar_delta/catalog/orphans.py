@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog import generations
 from laminar_delta.catalog.committed_attempts import committed_attempts
 from laminar_delta.catalog.generations import Generation
+from laminar_delta.catalog.numbers import burn_removed
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.removal import delete_rows
 from laminar_delta.catalog.tables import MANIFESTS
@@ -64,7 +65,12 @@ def remove_orphans(engine: Engine, pipeline: str, *, owner: str, aborted: Collec
         held = Generation(pipeline=pipeline, number=newest["generation"], owner=newest["owner"], begun=begun)
         _fence_off(engine, held, owner)
     removed: set[Orphan] = set()
-    for spec, found in _orphans(engine, pipeline, _proven(engine, pipeline, newest), aborted):
+    orphans = list(_orphans(engine, pipeline, _proven(engine, pipeline, newest), aborted))
+    highest = max((orphan.checkpoint_id for _, found in orphans for orphan in found), default=0)
+    if highest:
+        # With its rows goes what tells that the id was given out.
+        burn_removed(engine, pipeline, highest, owner=owner)
+    for spec, found in orphans:
         for start in range(0, len(found), ATTEMPTS_PER_DELETE):
             _delete(engine, spec, pipeline, found[start : start + ATTEMPTS_PER_DELETE], owner)
         removed.update(found)

@@ -79,6 +79,33 @@ def test_what_a_killed_writer_staged_is_burned_by_the_next_before_it_is_removed(
     assert catalog.writer("orders").next_id == 8
 
 
+@pytest.mark.parametrize("by_writer", [True, False])
+def test_an_id_stays_given_out_when_what_was_staged_under_it_is_removed(catalog: ld.Catalog, by_writer: bool) -> None:
+    killed = catalog.writer("orders")
+    killed.checkpoint().commit()
+    with failing_appends(catalog.engine, MANIFESTS.name), pytest.raises(StorageError), killed.checkpoint() as cp:
+        cp.source("kafka", {"0": "5"})
+    orders = catalog.pipeline("orders")
+    if by_writer:
+        # It never lets go of its generation.
+        assert len(orders.remove_orphans(aborted=killed.aborted)) == 1
+        writer = catalog.writer("orders")
+    else:
+        writer = catalog.writer("orders")
+        assert len(orders.remove_orphans()) == 1
+        writer = catalog.writer("orders")
+    assert writer.next_id == 3
+    assert orders.recover(dry_run=True).examined == 1
+    # Below what is committed there is nothing to record.
+    decided = catalog.engine.version(RETENTION.name)
+    writer.stage(writer.committer.begin(2), _manifest(2), {("window", 0): b"x" * 100_000})
+    writer.checkpoint().commit()
+    assert len(catalog.pipeline("orders").remove_orphans()) == 0
+    assert catalog.writer("orders").next_id == 4
+    assert len(catalog.pipeline("orders").remove_orphans()) == 1
+    assert catalog.engine.version(RETENTION.name) == decided
+
+
 def test_a_writer_whose_ids_all_became_checkpoints_decides_nothing(catalog: ld.Catalog) -> None:
     before = catalog.engine.version(RETENTION.name)
     with catalog.writer("orders") as writer:

@@ -43,6 +43,8 @@ class CheckpointHead:
     state_pipeline: str | None = None
     state_needs: Sequence[int] = ()
     """The checkpoints before that store some of its state."""
+    derived_over_id: int | None = None
+    """For a derived checkpoint: the newest before it, which undoing goes back to."""
 
     @property
     def needs(self) -> list[tuple[str, int]]:

@@ -1,8 +1,8 @@
 """Retention: which checkpoints may go, as a plan that can be looked at before anything happens.
 
 The plan is a pure function of what there is and what was decided. It never names the newest checkpoint, the newest that all its
-sinks have, those above it that they may have although what they told is lost, a pinned one, or one that a checkpoint that stays
-needs: the parent of its deltas, or the one whose state it uses.
+sinks have, those above it that they may have although what they told is lost, a pinned one, what undoing the newest goes back
+to, or one that a checkpoint that stays needs: the parent of its deltas, or the one whose state it uses.
 """
 
 from __future__ import annotations
@@ -103,6 +103,10 @@ def plan(
             reasons[head.checkpoint_id] = f"younger than {_span(policy.keep_for_ms)}"
         elif used and head.checkpoint_id in used:
             reasons[head.checkpoint_id] = used[head.checkpoint_id]
+    if visible:
+        newest = visible[-1]
+        undone = [head.checkpoint_id for head in visible if head.checkpoint_id == newest.derived_over_id]
+        reasons = {**dict.fromkeys(undone, f"needed to undo {newest.checkpoint_id}"), **reasons}
     reasons = followed(visible, reasons)
     return RetentionPlan(
         retire=tuple(head.checkpoint_id for head in visible if head.checkpoint_id not in reasons),

@@ -97,6 +97,24 @@ def test_a_plan_never_takes_what_something_that_stays_needs(
     assert sorted(made.retire) == list(made.retire)
 
 
+def test_what_was_derived_can_be_undone_after_pruning(catalog: ld.Catalog) -> None:
+    _save(catalog, 3)
+    orders = catalog.pipeline("orders")
+    with catalog.writer("orders") as writer:
+        assert writer.rewind(1, reason="back").checkpoint_id == 4
+        made = orders.prune(RetentionPolicy(keep_last=1))
+        assert made.retire == (1, 2)
+        assert [(kept.checkpoint_id, kept.reason) for kept in made.keep] == [(3, "needed to undo 4"), (4, "the newest")]
+        undone = writer.undo(reason="it was right")
+        assert (undone.checkpoint_id, undone.from_id) == (5, 3)
+        assert undone.manifest.source_offsets["kafka"].offsets == {"0": "3"}
+        # What that was derived over is kept now, in its place.
+        assert orders.prune(RetentionPolicy(keep_last=1)).retire == (3,)
+        writer.checkpoint().commit()
+    # Work was done since: there is nothing to undo.
+    assert orders.prune(RetentionPolicy(keep_last=1)).retire == (4, 5)
+
+
 @pytest.mark.also_on_spark
 def test_the_whole_catalog_as_it_was(catalog: ld.Catalog) -> None:
     _save(catalog, 2)

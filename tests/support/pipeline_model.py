@@ -232,6 +232,8 @@ class PipelineModel:
         visible = self.visible()
         kept = set(visible[-1:]) | (self.pinned & set(visible)) | set(visible[max(0, len(visible) - keep_last) :])
         kept |= {number for number in [self._resumable()] if number is not None}
+        # What undoing the newest goes back to.
+        kept |= {number for number in visible if number == self.checkpoints[visible[-1]].over}
         kept |= self._used_elsewhere() & set(visible)
         if keep_young:
             kept |= set(visible)

@@ -137,6 +137,7 @@ class Deciding(Machine):
         # State that was as before may have needed no rows.
         assert told >= {(staged.number, staged.generation) for staged in expected if staged.content.sources}
         model.staged = [staged for staged in model.staged if staged not in expected]
+        model.burned = max([model.burned, *(number for number, _ in told)])
 
     def maintain(self, *, vacuum: bool) -> None:
         policy = MaintenancePolicy(grace=dt.timedelta(0), compact_after=10, vacuum=vacuum)

@@ -1,12 +1,14 @@
 """The catalog as it was: nothing of what came later is in it, and nothing is written through it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.tables import MANIFESTS, RECOVERIES, RETENTION, TABLES
-from laminar_delta.errors import InvalidInputError, SessionStateError
+from laminar_delta.errors import InvalidInputError, NotFoundError, SessionStateError
+from laminar_delta.model.manifest import now_ms
 from tests.support.catalogs import QUICK_ENGINES, ready_made
 
 
@@ -31,6 +33,43 @@ def test_the_audit_of_the_past_ends_then(catalog: ld.Catalog) -> None:
     assert past.audit(limit=3) == before[:3]
     assert past.audit(pipeline="orders") == [entry for entry in before if entry.pipeline == "orders"]
     assert max(entry.checkpoint_id or 0 for entry in past.audit()) == 2
+
+
+def test_a_time_is_the_catalog_as_it_was_then(open_again: Callable[[], ld.Catalog]) -> None:
+    """What was saved and retired since is not in it, what was retired since is, and its state reads as it did."""
+    catalog = open_again()
+    state = [bytes([number]) * 100_000 for number in (1, 2)]
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+        cp.state("agg", state[0])
+    then = _after_all(catalog)
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "2"})
+        cp.state("agg", state[1])
+    orders = catalog.pipeline("orders")
+    assert orders.prune(ld.RetentionPolicy(keep_last=1)).retire == (1,)
+    assert [head.checkpoint_id for head in orders.list()] == [2]
+    was = catalog.as_of(timestamp_ms=then)
+    past = was.pipeline("orders")
+    assert was.pipelines() == ["orders"]
+    assert [head.checkpoint_id for head in past.list()] == [1]
+    latest = past.latest()
+    assert latest is not None
+    assert (latest.checkpoint_id, latest.source_offsets["kafka"].offsets) == (1, {"0": "1"})
+    assert past.state(1).read("agg") == state[0]
+    assert past.recover().chosen_id == 1
+    with pytest.raises(NotFoundError):
+        past.get(2)
+    # And what is now is as it was.
+    assert orders.state(2).read("agg") == state[1]
+
+
+def _after_all(catalog: ld.Catalog) -> int:
+    """A time at which everything so far is there and nothing else: the engines' clocks have moved on when it returns."""
+    then = max(catalog.engine.history(spec.name, limit=1)[0].timestamp_ms for spec in TABLES)
+    while now_ms() <= then + 1:
+        pass
+    return then + 1
 
 
 def test_nothing_is_written_through_the_past(catalog: ld.Catalog) -> None:

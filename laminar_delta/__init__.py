@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.group import Save
     from laminar_delta.catalog.maintenance import MaintenancePolicy
     from laminar_delta.catalog.opening import open_catalog
+    from laminar_delta.catalog.pipeline_hash import pipeline_hash
     from laminar_delta.catalog.retention import RetentionPolicy
     from laminar_delta.catalog.state.applying import register_apply
     from laminar_delta.catalog.state.policy import StatePolicy
@@ -75,6 +76,7 @@ _HOME = {
     "StorageError": "laminar_delta.errors",
     "open_catalog": "laminar_delta.catalog.opening",
     "partition_of": "laminar_delta.catalog.state.vnodes",
+    "pipeline_hash": "laminar_delta.catalog.pipeline_hash",
     "register_apply": "laminar_delta.catalog.state.applying",
     "rescale": "laminar_delta.catalog.state.vnodes",
     "vnode_ranges": "laminar_delta.catalog.state.vnodes",
@@ -111,6 +113,7 @@ __all__ = [
     "__version__",
     "open_catalog",
     "partition_of",
+    "pipeline_hash",
     "register_apply",
     "rescale",
     "vnode_ranges",

@@ -150,8 +150,14 @@ class CheckpointBuilder:
         table_store_checkpoint_path: str | None = None,
         wal_position: int | None = None,
         per_core_wal_positions: Sequence[int] | None = None,
+        is_incremental: bool | None = None,
+        parent_id: int | None = None,
     ) -> None:
-        """The rest of the manifest; what is not given stays as it was."""
+        """The rest of the manifest; what is not given stays as it was.
+
+        `is_incremental` and `parent_id` are what the application says of deltas of its own: how the catalog stores state does
+        not show in a manifest. A parent is kept as long as the checkpoint is.
+        """
         self._check_open()
         check_names(source_names=source_names, sink_names=sink_names)
         given = {
@@ -161,6 +167,8 @@ class CheckpointBuilder:
             "sink_names": None if sink_names is None else tuple(sink_names),
             "table_store_checkpoint_path": table_store_checkpoint_path,
             "wal_position": wal_position,
+            "is_incremental": is_incremental,
+            "parent_id": parent_id,
             "per_core_wal_positions": None if per_core_wal_positions is None else tuple(per_core_wal_positions),
         }
         self._fields.update({name: value for name, value in given.items() if value is not None})

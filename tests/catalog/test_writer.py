@@ -1,5 +1,6 @@
 """Saving: complete or not at all, one writer at a time, every loser told."""
 
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,30 @@ def test_a_checkpoint_comes_back_with_everything_that_was_put_in(catalog: ld.Cat
         assert found.epoch == 42
         assert found.sink_commit_statuses == {"warehouse": SinkCommitStatus.pending()}
         assert catalog.pipeline("orders").latest() == found
+
+
+def test_what_the_application_says_of_deltas_of_its_own_is_kept_and_its_parent_too(catalog: ld.Catalog) -> None:
+    orders = catalog.pipeline("orders")
+    with catalog.writer("orders") as writer:
+        writer.checkpoint().commit()
+        with writer.checkpoint() as cp:
+            cp.state("agg", b"delta")
+            cp.describe(is_incremental=True, parent_id=1)
+    found = orders.get(2)
+    assert (found.is_incremental, found.parent_id) == (True, 1)
+    assert orders.prune(ld.RetentionPolicy(keep_last=1)).retire == ()
+
+
+def test_how_the_catalog_stores_state_does_not_show_in_a_manifest(catalog: ld.Catalog) -> None:
+    large = random.Random(1).randbytes(1 << 20)
+    with catalog.writer("orders") as writer:
+        for last in (b"1", b"2"):
+            with writer.checkpoint() as cp:
+                cp.state("agg", large + last)
+    rows = {row["checkpoint_id"]: row for row in catalog.engine.read(MANIFESTS.name).to_pylist()}
+    assert rows[2]["state_needs"] == [1]
+    found = catalog.pipeline("orders").get(2)
+    assert (found.is_incremental, found.parent_id) == (False, None)
 
 
 def test_ids_and_latest_go_up(catalog: ld.Catalog) -> None:

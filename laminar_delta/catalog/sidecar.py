@@ -7,7 +7,6 @@ made it, SHA-256 by the formula of 0.18 or of later releases where it came with 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from laminar_delta.catalog.reading import STATE_TABLES
 from laminar_delta.catalog.state.checkpoint_state import CheckpointState
 from laminar_delta.catalog.state.staging import StagedState, stage_state
 from laminar_delta.codec import XXH3_PREFIX, StreamDigest
+from laminar_delta.codec.foreign import sha256
 from laminar_delta.engine.predicate import col
 from laminar_delta.model.base64text import encode_base64
 from laminar_delta.model.findings import Finding, Severity
@@ -50,8 +50,8 @@ class SidecarDigests:
 
     def __init__(self, row: Row) -> None:
         self._ours = StreamDigest()
-        self._plain = hashlib.sha256()
-        self._mixed = hashlib.sha256(inline_checksum(row).encode())
+        self._plain = sha256()
+        self._mixed = sha256(inline_checksum(row).encode())
         self._is_ours = str(row["state_checksum"]).startswith(XXH3_PREFIX)
 
     def update(self, piece: memoryview) -> None:
@@ -104,7 +104,7 @@ def examine_operators(row: Row, layouts: Sequence[Layout]) -> Iterator[Finding]:
 
 def inline_checksum(row: Row) -> str:
     """The SHA-256 that LaminarDB gives the state inside a manifest."""
-    digest = hashlib.sha256()
+    digest = sha256()
     inline = {entry["operator"].encode(): entry for entry in row["operators"] if not entry["external"]}
     for operator, entry in sorted(inline.items()):
         text = entry["undecoded"] if entry["state"] is None else encode_base64(entry["state"])

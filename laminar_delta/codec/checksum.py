@@ -11,7 +11,7 @@ collision becomes likely near 2^32 of them, at 128 bits it does not. A chunk's h
 64 bits are enough.
 
 None of these withstands someone who forges data on purpose; they detect damage. SHA-256, which other systems ask for,
-is computed where states are exported, not here.
+is computed where states are exported, and where a checksum that came with a manifest is compared: see `foreign`.
 """
 
 from __future__ import annotations

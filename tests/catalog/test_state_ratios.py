@@ -3,15 +3,19 @@
 import io
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.state.policy import StatePolicy
+from laminar_delta.catalog.state import streaming
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
+from laminar_delta.codec import BLOCK_BYTES
 from laminar_delta.engine.predicate import col
+from tests.support.catalogs import ready_made
 from tests.support.counting import rows_read
 
 BLOCK = 1024
@@ -145,3 +149,55 @@ def test_the_longest_chain_is_read_in_one_look_at_each_table(catalog: ld.Catalog
     # The layouts and the chunks, of each table.
     assert len(seen[longest]) <= 4
     assert sum(seen[longest]) <= 2 * sum(seen[1])
+
+
+def _bytes_read() -> int:
+    """By this process, from files: whatever library read them."""
+    return int(Path("/proc/self/io").read_text().split("rchar:")[1].split()[0])
+
+
+def test_of_the_longest_chain_no_more_than_twice_the_state_is_read_whatever_the_windows(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of files, not of rows: what is read beside the chunks that are wanted counts too."""
+    large = random.Random(25).randbytes(64 << 20)
+    catalog = ready_made("embedded", tmp_path / "catalog", request)()
+    chance = random.Random(26)
+    with catalog.writer("orders") as writer:
+        for _ in range(DEFAULT_POLICY.longest_chain):
+            number = _save(writer, large)
+            changed = bytearray(large)
+            for block in chance.sample(range(len(large) // BLOCK_BYTES), 48):
+                changed[block * BLOCK_BYTES : block * BLOCK_BYTES + 8] = chance.randbytes(8)
+            state, large = large, bytes(changed)
+    saved = catalog.pipeline("orders").state(number)
+    (layout,) = saved.layouts()
+    assert len(layout.stores) == DEFAULT_POLICY.longest_chain
+    assert layout.stored_bytes > 1.6 * layout.length
+    monkeypatch.setattr(streaming, "WHOLE_BYTES", 8 << 20)
+    monkeypatch.setattr(streaming, "WINDOW_BYTES", 8 << 20)
+    # The chunk in which one window ends and the next begins, of each checkpoint.
+    monkeypatch.setattr(streaming, "KEPT_BYTES", 16 << 20)
+    before = _bytes_read()
+    assert saved.read("agg") == state
+    assert _bytes_read() - before <= 2 * len(state)
+
+
+def test_of_states_stored_by_many_checkpoints_no_more_is_read_together_than_they_are(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Each of another set of checkpoints, so that what is asked for is a condition for each set."""
+    catalog = ready_made("embedded", tmp_path / "catalog", request)()
+    states = {("agg", number): random.Random(number).randbytes(1 << 20) for number in range(24)}
+    with catalog.writer("orders") as writer:
+        for turn in range(3):
+            for operator, partition in list(states)[turn * 8 :]:
+                states[operator, partition] = random.Random(100 * turn + partition).randbytes(1 << 20)
+            with writer.checkpoint() as cp:
+                for (operator, partition), content in states.items():
+                    cp.state(operator, content, partition=partition)
+    saved = catalog.pipeline("orders").state(cp.id)
+    assert {store.checkpoint_id for layout in saved.layouts() for store in layout.stores} == {1, 2, 3}
+    before = _bytes_read()
+    saved.verify()
+    assert _bytes_read() - before <= 1.2 * sum(map(len, states.values()))

@@ -55,6 +55,10 @@ def test_a_large_state_is_many_files_and_one_commit(catalog: ld.Catalog, place: 
     assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 1
     # The rest too is written while others are: the commit itself writes nothing.
     assert len(_files(place)) == 5
+    # Small ones: of a long chain each window of a load needs a chunk or two of every checkpoint.
+    files = [pq.read_metadata(path) for path in _files(place)]
+    groups = [file.row_group(number).total_byte_size for file in files for number in range(file.num_row_groups)]
+    assert max(groups) < 2 * MIB
     orders = catalog.pipeline("orders")
     assert orders.state(number).read("agg") == STATE
     assert orders.validate(number).valid

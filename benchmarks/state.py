@@ -22,6 +22,7 @@ from rich.table import Table
 
 import laminar_delta as ld
 from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
+from laminar_delta.catalog.state.streaming import WHOLE_BYTES
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 
@@ -29,6 +30,7 @@ MIB = 1 << 20
 BLOCK = DEFAULT_POLICY.block_bytes
 LARGE = int(os.environ.get("BENCH_STATE_MIB", "1024"))
 CHURNED = 64 * MIB
+WINDOWED = 192 * MIB
 MANY = LARGE * MIB // 4
 SMALL = 20_000
 ROUNDS = 5
@@ -43,14 +45,18 @@ class Measured:
     cpu: float
     grown: int
     """MiB, at most."""
+    read: int
+    """Bytes of files, by whatever library: from the kernel's own count."""
 
 
 def run() -> None:
     place = Path(tempfile.mkdtemp(prefix="laminar-bench-"))
     try:
         _throughput(place)
+        _compressible(place)
         _churn(place)
         _chain(place)
+        _windowed_chain(place)
         _many(place)
         _inline(place)
     finally:
@@ -148,12 +154,77 @@ def _chain(place: Path) -> None:
     table = Table(title="64 MiB of state, 2 % changed, 100 saves")
     for column in ("", "ratio", "ratio of CPU time"):
         table.add_column(column, justify="left" if not column else "right")
-    table.add_row("bytes to read at most, to the state's size", f"{most:.2f}", "")
+    table.add_row("raw bytes stored of it at most, to the state's size", f"{most:.2f}", "")
+    table.add_row("bytes read at the longest chain, to the state's size", f"{_read(longest, CHURNED):.2f}", "")
     at = f"at the longest chain ({DEFAULT_POLICY.longest_chain}), to a fresh snapshot"
     for name, ours, theirs in (("load", longest, fresh), ("recover", longest_recovered, fresh_recovered)):
-        ratio = statistics.median(one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True))
-        cpu = statistics.median(one.cpu / other.cpu for one, other in zip(ours, theirs, strict=True))
-        table.add_row(f"{name} {at}", f"{ratio:.2f}", f"{cpu:.2f}")
+        table.add_row(f"{name} {at}", *_ratios(ours, theirs))
+    Console(width=110).print(table)
+
+
+def _read(found: list[Measured], length: int) -> float:
+    return max(one.read for one in found) / length
+
+
+def _ratios(ours: list[Measured], theirs: list[Measured]) -> tuple[str, str]:
+    """Of seconds, and of CPU time."""
+    ratio = statistics.median(one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True))
+    cpu = statistics.median(one.cpu / other.cpu for one, other in zip(ours, theirs, strict=True))
+    return f"{ratio:.2f}", f"{cpu:.2f}"
+
+
+def _windowed_chain(place: Path) -> None:
+    """A state that does not fit into memory at once is read window by window, each of them from all of its chain."""
+    catalog = ld.open_catalog(str(place / "windows"))
+    writer = catalog.writer("p")
+    chance = random.Random(6)
+    state = bytearray(b"".join(chance.randbytes(MIB) for _ in range(WINDOWED // MIB)))
+    base = number = _save_bytes(writer, state)
+    for _ in range(DEFAULT_POLICY.longest_chain - 1):
+        # As much in all as a chain may grow.
+        for block in chance.sample(range(WINDOWED // BLOCK), int(WINDOWED // BLOCK * 0.047)):
+            state[block * BLOCK : block * BLOCK + 8] = chance.randbytes(8)
+        number = _save_bytes(writer, state)
+    layout = catalog.pipeline("p").state(number).layouts()[0]
+    assert len(layout.stores) == DEFAULT_POLICY.longest_chain
+    assert layout.length > WHOLE_BYTES
+    fresh: list[Measured] = []
+    longest: list[Measured] = []
+    for _ in range(ROUNDS):
+        fresh.append(_measured(partial(_drain, catalog, base)))
+        longest.append(_measured(partial(_drain, catalog, number)))
+    table = Table(title=f"{WINDOWED // MIB} MiB of state, 4.7 % changed, the longest chain ({len(layout.stores)})")
+    for column in ("", "bytes read to the state's size", "seconds", "CPU seconds", "memory grown MiB"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, found in (("load of a fresh snapshot", fresh), ("load of the longest chain", longest)):
+        seconds, cpu = (statistics.median(getattr(one, of) for one in found) for of in ("seconds", "cpu"))
+        grown = max(one.grown for one in found)
+        table.add_row(name, f"{_read(found, WINDOWED):.2f}", f"{seconds:.2f}", f"{cpu:.2f}", str(grown))
+    seconds_ratio, cpu_ratio = _ratios(longest, fresh)
+    table.add_row("ratio", "", seconds_ratio, cpu_ratio, "")
+    Console(width=110).print(table)
+
+
+def _compressible(place: Path) -> None:
+    """Memory is bounded by what is stored, so state that compresses well must not take more of it."""
+    catalog = ld.open_catalog(str(place / "compressible"))
+    chance = random.Random(7)
+    patterns = [chance.randbytes(MIB // 16) + bytes(MIB - MIB // 16) for _ in range(16)]
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(LARGE):
+            yield number.to_bytes(8, "little") + patterns[number % 16][8:]
+
+    def save() -> None:
+        with catalog.writer("p") as writer, writer.checkpoint() as cp:
+            cp.state("agg", pieces())
+
+    table = Table(title=f"{LARGE} MiB of state, a sixteenth of it random")
+    for column in ("", "seconds", "CPU seconds", "memory grown MiB"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, call in (("save", save), ("load, verified", partial(_drain, catalog, 1))):
+        one = _measured(call)
+        table.add_row(name, f"{one.seconds:.2f}", f"{one.cpu:.2f}", str(one.grown))
     Console(width=110).print(table)
 
 
@@ -290,13 +361,17 @@ def _measured(call: Callable[[], object]) -> Measured:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    start, cpu = time.perf_counter(), time.process_time()
+    start, cpu, read = time.perf_counter(), time.process_time(), _bytes_read()
     call()
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    seconds, cpu, read = time.perf_counter() - start, time.process_time() - cpu, _bytes_read() - read
     done.set()
     watcher.join()
-    return Measured(seconds, cpu, (peak - base) // MIB)
+    return Measured(seconds, cpu, (peak - base) // MIB, read)
 
 
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split("rchar:")[1].split()[0])

@@ -114,15 +114,18 @@ def stage_ahead(engine: Engine, table: str, rows: pa.Table) -> PartAhead | None:
 def stage(
     engine: Engine, attempts: Sequence[Attempt], table: str, rows: pa.Table, before: Sequence[PartAhead] = ()
 ) -> dict[str, list[Part]]:
-    """Appends child rows of attempts in one commit, with parts written ahead; the parts of each that has rows among them."""
+    """Appends child rows of attempts in one commit, with parts written ahead; the parts of each that has rows among them.
+
+    Of rows there may be none where there are parts.
+    """
     last, own = _as_part(rows)
-    parts = [*before, last]
+    parts = [*before, last] if last.said else list(before)
     staged = [attempt for attempt in attempts if any(attempt.attempt_id in part.said for part in parts)]
     made = engine.append(
         table,
         own,
         metadata=shared_metadata("stage", staged),
-        key={"attempt_id": next(iter(last.said)), "part_id": last.part_id},
+        key={"attempt_id": next(iter(parts[-1].said)), "part_id": parts[-1].part_id},
         ahead=[part.ahead for part in before if part.ahead is not None],
     )
     assert made.version is not None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from laminar_delta.catalog.accepting import check_names, check_operators
 from laminar_delta.catalog.state.applying import AppliedDelta
 from laminar_delta.catalog.state.given import given_key, given_source
+from laminar_delta.codec import flat_view, is_buffer
 from laminar_delta.errors import InvalidInputError, SessionStateError
 from laminar_delta.model.manifest import (
     MANIFEST_VERSION,
@@ -93,8 +94,9 @@ class CheckpointBuilder:
             operator: Whose.
             data: Bytes, an open file, or pieces of any size. Read when the checkpoint is committed.
             partition: Which.
-            inline: Let small state travel in the manifest row, which costs no commit. Application deltas can only be put
-                upon state that does not.
+            inline: Let small state travel in the manifest row, which costs no commit: that of an operator whose only partition
+                is 0, given as bytes or another buffer. An open file or pieces, and the state of an operator that has several
+                partitions or another one, go into the tables. Application deltas can only be put upon state that does.
         """
         key = self._take(operator, partition, data)
         if not inline:
@@ -226,19 +228,16 @@ class CheckpointBuilder:
         """State small enough to travel inside the manifest row, all together: of operators with a single partition."""
         partitions = Counter(operator for operator, _ in self._state)
         policy = self._writer.state_policy
-        small = {
-            operator: data
+        views = {
+            operator: flat_view(cast("Any", data))
             for (operator, partition), data in self._state.items()
-            if partition == 0
-            and operator not in self._not_inline
-            and partitions[operator] == 1
-            and isinstance(data, (bytes, bytearray, memoryview))
-            and memoryview(data).nbytes <= policy.inline_bytes
+            if partition == 0 and operator not in self._not_inline and partitions[operator] == 1 and is_buffer(data)
         }
-        together = sum(memoryview(data).nbytes for data in small.values())
+        small = {operator: view for operator, view in views.items() if len(view) <= policy.inline_bytes}
+        together = sum(map(len, small.values()))
         if together > max(policy.inline_bytes, policy.inline_together_bytes):
             return {}
-        return {name: bytes(data) for name, data in small.items()}
+        return {name: bytes(view) for name, view in small.items()}
 
     def _connector(
         self, offsets: Mapping[str, str], metadata: Mapping[str, str] | None, epoch: int | None

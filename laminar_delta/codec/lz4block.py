@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lz4.block
 
@@ -55,7 +55,9 @@ def compress_block(data: BytesLike) -> memoryview:
     """
     import pyarrow as pa
 
-    block = pa.Codec("lz4_raw").compress(pa.py_buffer(_fitting(data)))
+    block: Any = pa.Codec("lz4_raw").compress(pa.py_buffer(_fitting(data)))
+    # It keeps the room for what cannot be compressed, which callers that count the bytes of blocks would not know of.
+    block.resize(block.size, shrink_to_fit=True)
     # Not `memoryview` alone: its length is the one the buffer had before it was cut to size.
     return flat_view(memoryview(block))
 

@@ -1,6 +1,6 @@
 """What executors do to save state: their rows of a frame become chunks, in files that the driver will commit or forget.
 
-This module runs in executors: it opens no catalog, and everything it needs comes with the order. A task that is lost or
+This module runs in executors: it commits nothing, and everything it needs comes with the order. A task that is lost or
 repeated leaves files that no commit names.
 """
 
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from laminar_delta.catalog.digest import rows_digest
+from laminar_delta.catalog.reading import Reading
+from laminar_delta.catalog.state.again import stored_blocks
 from laminar_delta.catalog.state.chunks import rows_table
 from laminar_delta.catalog.state.given import given_key
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.staging import Cutting
 from laminar_delta.catalog.tables import BY_NAME, OPERATOR_SNAPSHOTS, PAYLOADS
+from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.embedded.payloads import files_of, write_files
 from laminar_delta.errors import InvalidInputError, StorageError
 from laminar_delta.masking import masked
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from laminar_delta.catalog.state.given import Key
     from laminar_delta.catalog.state.layout import Layout
     from laminar_delta.catalog.state.policy import StatePolicy
-    from laminar_delta.codec import StateSource
+    from laminar_delta.codec import Block, StateSource
 
 SEQUENCE = "sequence"
 """The column that numbers the pieces of states that come in several rows."""
@@ -66,8 +70,14 @@ class Order:
     """What opens the object store. Credentials among them: for executors, never for a log."""
 
 
-def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, dict[str, Any], Layout | None]]:
+def cut_rows(
+    order: Order,
+    batches: Iterable[pa.RecordBatch],
+    again: Callable[[Layout, set[bytes]], Iterator[Block]] | None = None,
+) -> Iterator[tuple[str, dict[str, Any], Layout | None]]:
     """The rows that a task's states make, each with the state table it is for; with the last of each state its layout.
+
+    `again` reads blocks of what a state is stored upon, where a task can: see `state.again`.
 
     Raises:
         InvalidInputError: A value is null or none that an operator or a partition can have, or the rows of an operator
@@ -76,7 +86,8 @@ def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[
     with Packer() as packer:
         for found, rows in groupby(_rows(batches), key=lambda row: (row["operator"], row["partition"])):
             key = given_key(*found)
-            cutting = Cutting(order.attempt, *key, _source(_pieces(key, rows)), order.policy, order.upon.get(key))
+            source = _source(_pieces(key, rows))
+            cutting = Cutting(order.attempt, *key, source, order.policy, order.upon.get(key), again)
             for row in cutting.rows(packer):
                 yield cutting.table, row, cutting.layout
 
@@ -84,7 +95,8 @@ def cut_rows(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[
 def write_parts(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Writes a task's states among the files of the state tables; says what it wrote."""
     waiting: dict[str, _Waiting] = {}
-    for table, row, layout in cut_rows(order, batches):
+    reading = Reading(EmbeddedEngine(order.location, storage_options=order.options))
+    for table, row, layout in cut_rows(order, batches, partial(stored_blocks, reading, order.attempt.pipeline)):
         part = waiting.setdefault(table, _Waiting())
         part.rows.append(row)
         part.size += len(row["data"]) + len(row["names"])

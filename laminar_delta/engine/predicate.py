@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
@@ -141,6 +141,11 @@ def all_of(predicates: Iterable[Predicate]) -> Predicate | None:
 def equals(values: Mapping[str, Literal]) -> Predicate | None:
     """Every named column has the given value: the usual way to name a key."""
     return all_of(col(name).eq(value) for name, value in values.items())
+
+
+def apart(parts: Iterable[Predicate]) -> Predicate:
+    """Any of `parts`, of which never two hold for the same row; an engine may look for the rows of each by themselves."""
+    return Apart(tuple(parts))
 
 
 def quote_name(name: str, dialect: Dialect) -> str:
@@ -282,6 +287,38 @@ class _Junction(Predicate):
 
     def may_hold(self, bounds: Bounds) -> bool:
         return (any if self.word == "OR" else all)(part.may_hold(bounds) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart(Predicate):
+    """See `apart`."""
+
+    parts: tuple[Predicate, ...]
+
+    def sql(self, dialect: Dialect) -> str:
+        """As a disjunction, for who does not look for the parts by themselves."""
+        if not self.parts:
+            return "FALSE"
+        return _either([part.sql(dialect) for part in self.parts])
+
+    def holds(self, rows: Rows) -> bool | None:
+        """As of a disjunction."""
+        results = [part.holds(rows) for part in self.parts]
+        if True in results:
+            return True
+        return None if None in results else False
+
+    def may_hold(self, bounds: Bounds) -> bool:
+        """Whether any of them may."""
+        return any(part.may_hold(bounds) for part in self.parts)
+
+
+def _either(texts: Sequence[str]) -> str:
+    """Halves of halves: in a row each would be read as within the next, and DataFusion takes only so many of those."""
+    if len(texts) == 1:
+        return texts[0]
+    middle = len(texts) // 2
+    return f"({_either(texts[:middle])} OR {_either(texts[middle:])})"
 
 
 @dataclass(frozen=True, slots=True)

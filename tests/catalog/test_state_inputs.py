@@ -13,6 +13,7 @@ import pytest
 
 import laminar_delta as ld
 from laminar_delta.catalog.group import Save
+from laminar_delta.catalog.tables import OPERATOR_SNAPSHOTS
 from laminar_delta.errors import InvalidInputError, LaminarDeltaError
 from tests.support.catalogs import QUICK_ENGINES, ready_made
 
@@ -180,3 +181,25 @@ def _nothing_left(catalog: ld.Catalog) -> None:
         assert catalog.engine.read(table).num_rows == 0
     with catalog.writer("orders") as writer:
         assert replace(writer.checkpoint().manifest(), timestamp_ms=0).checkpoint_id <= 2
+
+
+@pytest.mark.parametrize("made", [bytes, bytearray, memoryview, pa.py_buffer, lambda data: np.frombuffer(data, "u2")])
+def test_small_state_in_any_buffer_costs_no_commit_of_its_own(
+    catalog: ld.Catalog, made: Callable[[bytes], Any]
+) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("op", made(b"tiny"))
+    state = catalog.pipeline("orders").state(cp.id)
+    assert state.inline() == {"op": b"tiny"}
+    assert state.read("op") == b"tiny"
+    assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 0
+
+
+@pytest.mark.parametrize("partitions", [[1], [0, 1]])
+def test_small_state_of_partitions_goes_into_the_tables(catalog: ld.Catalog, partitions: list[int]) -> None:
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        for partition in partitions:
+            cp.state("op", b"tiny", partition=partition)
+    state = catalog.pipeline("orders").state(cp.id)
+    assert state.inline() == {}
+    assert state.partitions() == {"op": partitions}

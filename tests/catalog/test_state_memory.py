@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
@@ -36,6 +37,14 @@ def _shuffled(state: bytes) -> bytes:
     blocks = _blocks(state)
     random.Random(22).shuffle(blocks)
     return b"".join(blocks)
+
+
+def test_a_row_that_waits_to_be_written_holds_what_its_size_says() -> None:
+    """Parts are counted by the bytes of their rows, so rows may hold no more: here a twentieth of the chunk is stored."""
+    raw = random.Random(23).randbytes(48 * KIB) + bytes(976 * KIB)
+    before = pa.total_allocated_bytes()
+    rows = [chunk_row({}, number, [Block(index=0, name=b"n" * 16, data=raw)]) for number in range(16)]
+    assert pa.total_allocated_bytes() - before <= 2 * sum(len(row["data"]) for row in rows)
 
 
 @pytest.mark.parametrize("order", ["as stored", "shuffled"])

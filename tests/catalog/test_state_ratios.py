@@ -3,15 +3,19 @@
 import io
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import laminar_delta as ld
-from laminar_delta.catalog.state.policy import StatePolicy
+from laminar_delta.catalog.state import streaming
+from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
+from laminar_delta.engine.embedded import payloads
 from laminar_delta.engine.predicate import col
+from tests.support.catalogs import ready_made
 from tests.support.counting import rows_read
 
 BLOCK = 1024
@@ -118,6 +122,22 @@ def test_a_save_stores_what_changed(
     assert _data(delta) <= most * _data(full)
 
 
+@SOURCES
+def test_of_blocks_that_changed_alike_one_is_counted_and_stored(
+    catalog: ld.Catalog, source: Callable[[bytes], Any]
+) -> None:
+    """So the same is stored whatever a state comes as: here most of it was cleared."""
+    writer = catalog.writer("orders", state_policy=POLICY)
+    state = STATE[: 64 * BLOCK]
+    _save(writer, source(state))
+    number = _save(writer, source(state[: 24 * BLOCK] + bytes(40 * BLOCK)))
+    (layout,) = catalog.pipeline("orders").state(number).layouts()
+    assert [(store.checkpoint_id, store.raw_bytes) for store in layout.stores] == [(1, 64 * BLOCK), (number, BLOCK)]
+    # Where a snapshot would store as little, one is begun: of what is left, more than half changed.
+    again = _save(writer, bytes([1]) * 64 * BLOCK)
+    assert catalog.pipeline("orders").state(again).layouts()[0].needs == {again}
+
+
 def _data(rows: Any) -> int:
     return sum(map(len, rows["data"].to_pylist()))
 
@@ -145,3 +165,57 @@ def test_the_longest_chain_is_read_in_one_look_at_each_table(catalog: ld.Catalog
     # The layouts and the chunks, of each table.
     assert len(seen[longest]) <= 4
     assert sum(seen[longest]) <= 2 * sum(seen[1])
+
+
+def _bytes_read() -> int:
+    """By this process, from files: whatever library read them."""
+    return int(Path("/proc/self/io").read_text().split("rchar:")[1].split()[0])
+
+
+def test_of_the_longest_chain_no_more_than_twice_the_state_is_read_whatever_the_windows(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of files, not of rows: what is read beside the chunks that are wanted counts too."""
+    # All sizes in the proportions they have with 256 MiB, but for what is kept: that is to last for much larger states.
+    policy = StatePolicy(block_bytes=16 << 10, chunk_bytes=256 << 10)
+    monkeypatch.setattr(payloads, "ROW_GROUP_BYTES", policy.chunk_bytes)
+    monkeypatch.setattr(streaming, "KEPT_BYTES", 2 * DEFAULT_POLICY.longest_chain * policy.chunk_bytes)
+    monkeypatch.setattr(streaming, "WINDOW_BYTES", 8 << 20)
+    monkeypatch.setattr(streaming, "WHOLE_BYTES", 24 << 20)
+    large = random.Random(25).randbytes(64 << 20)
+    catalog = ready_made("embedded", tmp_path / "catalog", request)()
+    chance = random.Random(26)
+    with catalog.writer("orders", state_policy=policy) as writer:
+        for _ in range(policy.longest_chain):
+            number = _save(writer, large)
+            changed = bytearray(large)
+            for block in chance.sample(range(len(large) // policy.block_bytes), 180):
+                changed[block * policy.block_bytes] ^= 0xFF
+            state, large = large, bytes(changed)
+    saved = catalog.pipeline("orders").state(number)
+    (layout,) = saved.layouts()
+    assert len(layout.stores) == policy.longest_chain
+    assert layout.stored_bytes > 1.6 * layout.length
+    before = _bytes_read()
+    assert saved.read("agg") == state
+    assert _bytes_read() - before <= 2 * len(state)
+
+
+def test_of_states_stored_by_many_checkpoints_no_more_is_read_together_than_they_are(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Each of another set of checkpoints, so that what is asked for is a condition for each set."""
+    catalog = ready_made("embedded", tmp_path / "catalog", request)()
+    states = {("agg", number): random.Random(number).randbytes(1 << 20) for number in range(24)}
+    with catalog.writer("orders") as writer:
+        for turn in range(3):
+            for operator, partition in list(states)[turn * 8 :]:
+                states[operator, partition] = random.Random(100 * turn + partition).randbytes(1 << 20)
+            with writer.checkpoint() as cp:
+                for (operator, partition), content in states.items():
+                    cp.state(operator, content, partition=partition)
+    saved = catalog.pipeline("orders").state(cp.id)
+    assert {store.checkpoint_id for layout in saved.layouts() for store in layout.stores} == {1, 2, 3}
+    before = _bytes_read()
+    saved.verify()
+    assert _bytes_read() - before <= 1.2 * sum(map(len, states.values()))

@@ -1,7 +1,7 @@
 """Many small states are read with a few looks at the tables; what is wrong with one of them is said of that one."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -209,3 +209,41 @@ def test_a_row_group_that_cannot_be_read_takes_only_those_in_it_along(
             failed.add(key[1])
     assert failed == lost
     assert found == {key: content for key, content in states.items() if key[1] not in lost}
+
+
+@pytest.mark.parametrize("read", [CheckpointState.verify, CheckpointState.to_arrow])
+def test_who_reads_all_is_told_of_each_state_and_may_cancel(
+    catalog: ld.Catalog, read: Callable[..., pa.Table | None]
+) -> None:
+    ld.register_apply("append", lambda state, delta: state + delta)
+    states = _states()
+    with catalog.writer("orders", state_policy=POLICY) as writer:
+        for turn in range(2):
+            with writer.checkpoint() as cp:
+                for (operator, partition), content in states.items():
+                    if turn and partition == 7:
+                        cp.state_delta(operator, b"+", apply="append", partition=partition)
+                    else:
+                        cp.state(operator, content, partition=partition)
+    state = catalog.pipeline("orders").state(cp.id)
+    heard: list[ld.StateProgress] = []
+    read(state, tell=heard.append)
+    told = {(one.operator, one.partition): one.done for one in heard}
+    # Others are in the manifest row, which is read already.
+    stored = states.keys() - {(operator, 0) for operator in state.inline()}
+    assert told.keys() == stored
+    # Of a delta: the state it makes, where one is made.
+    assert all(told[key] == len(states[key]) for key in stored if key[1] != 7)
+    assert told["agg", 7] == (1 if read is CheckpointState.verify else len(states["agg", 7]) + 1)
+    assert all(one.total == one.done for one in heard)
+
+    heard.clear()
+
+    def cancel(progress: ld.StateProgress) -> None:
+        heard.append(progress)
+        if len(heard) == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read(state, tell=cancel)
+    assert len(heard) == 20

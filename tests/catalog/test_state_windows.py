@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import laminar_delta as ld
 from laminar_delta.catalog.state import packing, streaming
 from laminar_delta.catalog.state.policy import StatePolicy
-from laminar_delta.catalog.tables import OPERATOR_DELTAS
+from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, InvalidInputError
@@ -30,12 +30,12 @@ BIG = random.Random(31).randbytes(64 * BLOCK + 9)
 
 
 @contextmanager
-def _windowed(kept_blocks: int) -> Iterator[None]:
+def _windowed(kept_blocks: int, block: int = BLOCK) -> Iterator[None]:
     """Every state is read in windows of three blocks, and every chunk is unpacked by a thread."""
     with (
-        patch.object(streaming, "WINDOW_BYTES", 3 * BLOCK),
+        patch.object(streaming, "WINDOW_BYTES", 3 * block),
         patch.object(streaming, "WHOLE_BYTES", -1),
-        patch.object(streaming, "KEPT_BYTES", kept_blocks * BLOCK),
+        patch.object(streaming, "KEPT_BYTES", kept_blocks * block),
         patch.object(streaming, "LARGE_BYTES", 0),
         patch.object(packing, "AHEAD", 2),
     ):
@@ -172,3 +172,36 @@ def test_a_block_that_rots_is_found_in_whichever_window_it_is(tmp_path: Path, re
             read += piece
     # What came before it was handed out, and was right.
     assert read == _changed(BIG, 50)[: 48 * BLOCK]
+
+
+def test_a_byte_that_rots_on_the_disk_is_found_in_whichever_window_it_is(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Of each file with chunks one after another: the base's, and that of the delta upon it."""
+    place = tmp_path / "catalog"
+    catalog = ready_made("embedded", place, request)()
+    # Large enough to be written as it is, where it can be found.
+    size = 64 << 10
+    blocks = random.Random(32).randbytes(32 * size)
+    state = blocks[: 24 * size] + blocks[: 8 * size][::-1]
+    with catalog.writer("orders", state_policy=StatePolicy(block_bytes=size, chunk_bytes=size)) as writer:
+        for content in (blocks, state):
+            with writer.checkpoint() as cp:
+                cp.state("op", content)
+    saved = catalog.pipeline("orders").state(2, heal=False)
+    assert saved.layouts()[0].needs == {1, 2}
+    wanted = state[12 * size : 13 * size], state[-2 * size : -size]
+    for table, block in zip((OPERATOR_SNAPSHOTS.name, OPERATOR_DELTAS.name), wanted, strict=True):
+        (path,) = [path for path in (place / table).glob("*.parquet") if block in path.read_bytes()]
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(block, block[:-1] + bytes([block[-1] ^ 1])))
+        read = b""
+        with _windowed(5, size), pytest.raises(CorruptionError, match="operator 'op' partition 0"):
+            for piece in saved.pieces("op"):
+                read += piece
+        # What came before it was handed out, and was right.
+        assert read
+        assert state.startswith(read)
+        path.write_bytes(whole)
+    with _windowed(5, size):
+        assert saved.read("op") == state

@@ -11,6 +11,7 @@ from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
+from laminar_delta.distributed.loading import TASKS_PER_CORE
 from laminar_delta.errors import InvalidInputError, StorageError
 from tests.support.catalogs import ready_made
 
@@ -123,3 +124,15 @@ def test_a_frame_that_is_none_leaves_nothing_visible(spark: "SparkSession", tmp_
     with writer.checkpoint() as cp:
         cp.state_frame(_frame(spark, STATES))
     assert catalog.pipeline("orders").validate(cp.id).valid
+
+
+def test_many_small_states_are_loaded_by_a_few_tasks(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    states = {("agg", partition): random.Random(partition).randbytes(500) for partition in range(200)}
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("large", STATES["agg", 0] * 100)
+        for (operator, partition), state in states.items():
+            cp.state(operator, state, partition=partition)
+    frame = catalog.pipeline("orders").state(cp.id).frame(spark)
+    assert 1 < frame.rdd.getNumPartitions() <= TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    assert _loaded(frame) == {**states, ("large", 0): STATES["agg", 0] * 100}

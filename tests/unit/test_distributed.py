@@ -20,9 +20,12 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.distributed import loading
 from laminar_delta.distributed.cutting import Order, cut_rows, write_parts
+from laminar_delta.distributed.loading import packs
 from laminar_delta.distributed.saving import check_there, stage_frame
 from laminar_delta.engine import open_engine
-from laminar_delta.errors import InvalidInputError, StorageError
+from laminar_delta.engine.predicate import col
+from laminar_delta.errors import CorruptionError, InvalidInputError, StorageError
+from tests.support.counting import rows_read
 from tests.support.gathered import gathered
 
 TABLE = OPERATOR_SNAPSHOTS.name
@@ -122,6 +125,68 @@ def test_a_load_of_states_in_rows_reads_no_more_than_a_chain_may_hold() -> None:
             state[block << 10 : (block << 10) + 8] = chance.randbytes(8)
         layout = _last(number, bytes(state), layout)
         assert layout.stored_bytes <= 1.75 * layout.length
+
+
+def test_a_state_in_several_rows_that_shrank_is_stored_anew_by_the_task(tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path))
+    state = random.Random(3).randbytes(64 << 10)
+    policy = StatePolicy(block_bytes=1024, chunk_bytes=4096)
+    with catalog.writer("orders", state_policy=policy) as writer, writer.checkpoint() as cp:
+        cp.state("a", state, inline=False)
+    (before,) = catalog.pipeline("orders").state(cp.id).layouts()
+    order = Order(
+        attempt=replace(ATTEMPT, checkpoint_id=2, attempt_id="b"),
+        policy=policy,
+        upon={("a", 0): before},
+        location=str(tmp_path),
+    )
+    rows = [
+        {"operator": "a", "partition": 0, "payload": state[:2048], "sequence": 0},
+        {"operator": "a", "partition": 0, "payload": b"other", "sequence": 1},
+    ]
+    said = [row for made in write_parts(order, [pa.RecordBatch.from_pylist(rows)]) for row in made.to_pylist()]
+    (layout,) = [layout for row in said for layout in pickle.loads(row["layouts"])]
+    assert layout.needs == {2}
+    assert layout.stored_bytes == layout.length == 2053
+
+
+def test_states_are_packed_into_few_tasks_by_their_length() -> None:
+    small = {("agg", number): 20_000 for number in range(13_421)}
+    found = packs(small, 8)
+    assert len(found) == 8
+    assert [key for pack in found for key in pack] == sorted(small)
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+    mixed = {**small, ("large", 0): 1 << 30, ("large", 1): 1 << 30}
+    alone = packs(mixed, 16)
+    assert len(alone) <= 16
+    assert [("large", 0)] in alone
+    assert packs({("a", 0): 0}, 8) == [[("a", 0)]]
+    assert packs({}, 8) == []
+
+
+@pytest.mark.parametrize("rotten", [False, True])
+def test_a_task_reads_small_states_together_and_names_the_one_that_is_damaged(tmp_path: Path, rotten: bool) -> None:
+    catalog = ld.open_catalog(str(tmp_path))
+    states = {("agg", number): random.Random(number).randbytes(3000) for number in range(40)}
+    states["large", 0] = random.Random(50).randbytes(3 << 20)
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("inline", b"inline")
+        for (operator, partition), content in states.items():
+            cp.state(operator, content, partition=partition)
+    if rotten:
+        catalog.engine.delete(TABLE, col("operator").eq("agg") & col("partition").eq(7) & col("chunk").ge(0))
+    state = catalog.pipeline("orders").state(cp.id, heal=False)
+    found: dict[tuple[str, int], bytes] = {}
+    with rows_read(catalog.engine, TABLE) as looks:
+        for key, pieces in loading.each_state(state, sorted([*states, ("inline", 0)])):
+            if rotten and key == ("agg", 7):
+                with pytest.raises(CorruptionError, match="operator 'agg' partition 7"):
+                    list(pieces)
+            else:
+                found[key] = b"".join(pieces)
+    expected = {**states, ("inline", 0): b"inline"}
+    assert found == {key: content for key, content in expected.items() if not (rotten and key == ("agg", 7))}
+    assert len(looks) < 10
 
 
 def test_a_batch_of_rows_is_not_held_a_second_time() -> None:

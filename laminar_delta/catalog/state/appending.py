@@ -47,25 +47,20 @@ class StateAppender:
 
     def add(self, table: str, row: Row) -> None:
         """Takes a row, and hands a part over when there is enough for one."""
-        if self._sizes.get(table, 0) >= self._part_bytes:
-            # Only now: so there is always something left to commit the parts before with.
-            rows = self._waiting.pop(table)
-            self._sizes[table] = 0
-            self._begin(table, rows)
         self._waiting.setdefault(table, []).append(row)
         self._sizes[table] = self._sizes.get(table, 0) + ROW_BYTES + len(row["data"]) + len(row["names"])
+        if self._sizes[table] >= self._part_bytes:
+            self._sizes[table] = 0
+            self._begin(table, self._waiting.pop(table))
 
     def finish(self) -> dict[str, list[Part]]:
         """Writes the rest; the parts of each attempt."""
         for table in sorted(self._waiting.keys() & self._begun):
-            # Beside what is still being written, all but a row to commit the parts with.
-            *rows, last = self._waiting[table]
-            if rows:
-                self._begin(table, rows, is_last=True)
-                self._waiting[table] = [last]
+            # Beside what is still being written: the commit itself has nothing left to write then.
+            self._begin(table, self._waiting.pop(table), is_last=True)
         self._wait(0)
-        for table in sorted(self._waiting):
-            self._stage(table, [*self._left.pop(table, ()), *self._waiting.pop(table)])
+        for table in sorted(self._waiting.keys() | self._left.keys() | self._ahead.keys()):
+            self._stage(table, [*self._left.pop(table, ()), *self._waiting.pop(table, ())])
         return self._parts
 
     def _begin(self, table: str, rows: list[Row], *, is_last: bool = False) -> None:

@@ -74,10 +74,7 @@ class CheckpointState:
             if not self.heal:
                 raise
             return self._as_saved(damage).pieces(operator, partition, tell=tell)
-        pieces = self._healing(layout) if self.heal else self._pieces(layout)
-        # How long a state is that deltas make is known when they are applied.
-        total = layout.length if layout.apply is None else None
-        return pieces if tell is None else told(pieces, (operator, partition), total, tell)
+        return _told(layout, self._healing(layout) if self.heal else self._pieces(layout), tell)
 
     def _layout(self, operator: str, partition: int) -> Layout:
         found = self.layouts(col("operator").eq(operator) & col("partition").eq(partition))
@@ -147,36 +144,47 @@ class CheckpointState:
             found = map(self.line, layouts)
         yield from ([*below, layout] for below, layout in zip(found, layouts, strict=True))
 
-    def verify(self) -> None:
-        """Reads everything as it is now, keeping nothing. Raises `CorruptionError` where something is not as saved."""
+    def verify(self, *, tell: TellProgress | None = None) -> None:
+        """Reads everything as it is now, keeping nothing. Raises `CorruptionError` where something is not as saved.
+
+        Args:
+            tell: Is told how far each state is, and may cancel by raising. Small states are read many at a time.
+        """
         state = replace(self, heal=False)
-        state.verify_all(state.layouts())
+        state.verify_all(state.layouts(), tell=tell)
 
     def verify_all(
-        self, layouts: Sequence[Layout], take: Callable[[Layout, memoryview], None] = lambda _, __: None
+        self,
+        layouts: Sequence[Layout],
+        take: Callable[[Layout, memoryview], None] = lambda _, __: None,
+        *,
+        tell: TellProgress | None = None,
     ) -> None:
         """Reads states, and what they stand upon, keeping nothing; `take` sees each piece of each state."""
         for members, states in stream_each(self.reading, self.owner, self.lines(layouts)):
             for layout, pieces in zip(members, states, strict=True):
-                for piece in pieces:
+                # What states stand upon is read too, and is not theirs.
+                heard = tell if layout is members[-1] else None
+                for piece in _told(layout, pieces, heard):
                     if layout is members[-1]:
-                        take(layout, piece)
+                        take(layout, memoryview(piece))
 
-    def to_arrow(self) -> pa.Table:
-        """All of it as a table of operator, partition and payload, for states that fit into memory."""
+    def to_arrow(self, *, tell: TellProgress | None = None) -> pa.Table:
+        """All of it as a table of operator, partition and payload, for states that fit into memory; `tell` as in `verify`."""
         found = {(operator, 0): inline for operator, inline in self.inline().items()}
         state, layouts = self.whole()
         wanted = [layout for layout in layouts if (layout.operator, layout.partition) not in found]
         try:
             for members, states in stream_each(state.reading, state.owner, state.lines(wanted)):
-                found[members[-1].operator, members[-1].partition] = b"".join(applied(members, states))
+                pieces = _told(members[-1], applied(members, states), tell)
+                found[members[-1].operator, members[-1].partition] = b"".join(pieces)
         except (CorruptionError, StorageError):
             if not self.heal:
                 raise
             for layout in wanted:
                 # One by one: each as it is now or as it was saved.
                 key = layout.operator, layout.partition
-                found[key] = found[key] if key in found else self.read(*key)
+                found[key] = found[key] if key in found else self.read(*key, tell=tell)
         rows = [{"operator": key[0], "partition": key[1], "payload": payload} for key, payload in sorted(found.items())]
         return pa.Table.from_pylist(rows, schema=_PAYLOADS)
 
@@ -256,3 +264,12 @@ class CheckpointState:
     def inline(self) -> dict[str, bytes]:
         """State that travels in the manifest row, by operator."""
         return {entry["operator"]: entry["state"] for entry in self.row["operators"] if entry["state"] is not None}
+
+
+def _told(
+    layout: Layout, pieces: Iterator[bytes | memoryview] | Iterator[memoryview], tell: TellProgress | None
+) -> Iterator[bytes | memoryview]:
+    """Pieces of a state as they come, and `tell` hears how far they are."""
+    # How long a state is that deltas make is known when they are applied.
+    total = layout.length if layout.apply is None else None
+    return pieces if tell is None else told(pieces, (layout.operator, layout.partition), total, tell)

@@ -140,11 +140,27 @@ def names_of(row: Row) -> list[bytes]:
 
 def raw_of(row: Row) -> memoryview:
     """The bytes of a chunk, verified. Raises `CorruptionError` naming operator, partition, checkpoint and chunk."""
+    raw = _decompressed(row)
+    _check(row, raw)
+    return raw
+
+
+def _check(row: Row, raw: memoryview) -> None:
+    where, details = _where(row)
+    verify(where, expected=int(row["xxh3"]), found=block_hash(raw), details=details)
+
+
+def _where(row: Row) -> tuple[str, Row]:
     where = (
         f"chunk {row['chunk']} of operator {row['operator']!r} partition {row['partition']} "
         f"in checkpoint {row['checkpoint_id']}"
     )
-    details = {name: row[name] for name in ("operator", "partition", "checkpoint_id", "chunk")}
+    return where, {name: row[name] for name in ("operator", "partition", "checkpoint_id", "chunk")}
+
+
+def _decompressed(row: Row) -> memoryview:
+    """As many bytes as a chunk has; which they are is still to be verified."""
+    where, details = _where(row)
     wrong = [name for name in ("raw_length", "xxh3", "names", "data") if row[name] is None]
     if wrong or row["raw_length"] < 0:
         raise CorruptionError(
@@ -154,7 +170,7 @@ def raw_of(row: Row) -> memoryview:
             details=details,
         )
     try:
-        raw = decompress_recycling(row["data"], row["raw_length"])
+        return decompress_recycling(row["data"], row["raw_length"])
     except (CorruptionError, FormatError) as error:
         raise CorruptionError(
             f"{where} does not decompress: {error.message}",
@@ -162,13 +178,11 @@ def raw_of(row: Row) -> memoryview:
             found=error.found,
             details=details,
         ) from error
-    verify(where, expected=int(row["xxh3"]), found=block_hash(raw), details=details)
-    return raw
 
 
 def blocks_of(row: Row, block_bytes: int) -> Iterator[tuple[bytes, Span]]:
-    """The blocks of a chunk by name. Raises `CorruptionError` when it does not hold what it says."""
-    raw = raw_of(row)
+    """The blocks of a chunk by name, each verified by it. Raises `CorruptionError` when it does not hold what it says."""
+    raw = _decompressed(row)
     names = names_of(row)
     for place, name in enumerate(names):
         # Only the last block of a state is shorter, and it is the last of its chunk.
@@ -176,11 +190,13 @@ def blocks_of(row: Row, block_bytes: int) -> Iterator[tuple[bytes, Span]]:
         span = Span(raw, place * block_bytes, end)
         found = block_name(span.data)
         if found != name:
+            # Whether the bytes are wrong or their names. Not asked before: every byte is in a block, and none is hashed twice.
+            _check(row, raw)
+            where, details = _where(row)
             raise CorruptionError(
-                f"block {place} of chunk {row['chunk']} of operator {row['operator']!r} partition {row['partition']} "
-                f"in checkpoint {row['checkpoint_id']} is not the one it is called",
+                f"block {place} of {where} is not the one it is called",
                 expected=name.hex(),
                 found=found.hex(),
-                details={key: row[key] for key in ("operator", "partition", "checkpoint_id", "chunk")},
+                details=details,
             )
         yield name, span

@@ -9,15 +9,14 @@ from __future__ import annotations
 import io
 from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.state.chunks import blocks_of, names_of
 from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.codec import Span, StreamDigest, runs, verify
-from laminar_delta.engine.predicate import col
+from laminar_delta.engine.predicate import apart, col
 from laminar_delta.errors import CorruptionError
 
 if TYPE_CHECKING:
@@ -218,21 +217,21 @@ def _rows(
 
 
 def _where(pipeline: str, layout: Layout, table: str, numbers: list[int], places: set[Place] | None) -> Predicate:
-    own = (
-        col("pipeline").eq(pipeline)
-        & col("checkpoint_id").is_in(numbers)
-        & col("operator").eq(layout.operator)
-        & col("partition").eq(layout.partition)
-    )
+    own = col("pipeline").eq(pipeline) & col("operator").eq(layout.operator) & col("partition").eq(layout.partition)
     if places is None:
         # Not the layout's own row, which is chunk -1.
-        return own & col("chunk").ge(0)
-    chosen = [
-        col("checkpoint_id").eq(number)
-        & col("chunk").is_in(sorted(place[3] for place in places if place[:2] == (table, number)))
+        return own & col("checkpoint_id").is_in(numbers) & col("chunk").ge(0)
+    return apart(
+        own
+        & col("checkpoint_id").eq(number)
+        & _chunks(sorted(place[3] for place in places if place[:2] == (table, number)))
         for number in numbers
-    ]
-    return own & reduce(or_, chosen)
+    )
+
+
+def _chunks(numbers: list[int]) -> Predicate:
+    """Some chunks of a checkpoint. Their bounds too: of a longer list engines compare no value with statistics."""
+    return col("chunk").ge(numbers[0]) & col("chunk").le(numbers[-1]) & col("chunk").is_in(numbers)
 
 
 class PieceFile(io.RawIOBase):

@@ -18,7 +18,7 @@ from laminar_delta.catalog.state.packing import Packer
 from laminar_delta.catalog.state.streaming import CHUNK_COLUMNS, LARGE_BYTES, WHOLE_BYTES, check_whole, stream
 from laminar_delta.catalog.tables import BY_NAME
 from laminar_delta.codec import Span, StreamDigest, runs
-from laminar_delta.engine.predicate import col
+from laminar_delta.engine.predicate import apart, col
 from laminar_delta.errors import CorruptionError, LaminarDeltaError
 
 if TYPE_CHECKING:
@@ -165,11 +165,8 @@ def _where(pipeline: str, stored: dict[int, set[Key]]) -> Predicate:
     alike: dict[frozenset[Key], list[int]] = defaultdict(list)
     for number, keys in stored.items():
         alike[frozenset(keys)].append(number)
-    return (
-        col("pipeline").eq(pipeline)
-        & col("chunk").ge(0)
-        & _any([_of(keys, numbers) for keys, numbers in alike.items()])
-    )
+    own = col("pipeline").eq(pipeline) & col("chunk").ge(0)
+    return apart(own & _of(keys, numbers) for keys, numbers in alike.items())
 
 
 def _of(keys: frozenset[Key], numbers: list[int]) -> Predicate:
@@ -184,11 +181,3 @@ def _among(name: str, values: Sequence[Literal]) -> Predicate:
     if len(values) <= MOST_NAMED:
         return col(name).is_in(values)
     return col(name).ge(values[0]) & col(name).le(values[-1])
-
-
-def _any(terms: Sequence[Predicate]) -> Predicate:
-    """Any of them. Halves of halves: DataFusion takes only so many parentheses within one another."""
-    if len(terms) == 1:
-        return terms[0]
-    middle = len(terms) // 2
-    return _any(terms[:middle]) | _any(terms[middle:])

@@ -70,16 +70,25 @@ def is_worth_a_delta(upon: Layout, source: StateSource, policy: StatePolicy) -> 
     if not upon.may_grow(policy) or upon.blocks == 0:
         return False
     view = flat_view(source)
-    known = set(upon.names_from(0, upon.blocks))
-    size = policy.block_bytes
-    changed = sum(
-        len(block)
-        for block in (view[at : at + size] for at in range(0, len(view), size))
-        if block_name(block) not in known
-    )
+    changed, whole = _distinct(view, set(upon.names_from(0, upon.blocks)), policy.block_bytes)
     # The second also for a state that shrank: what the one before stored would be more than all of it.
-    is_little = changed <= len(view) * policy.most_changed
+    is_little = changed <= whole * policy.most_changed
     return is_little and is_bounded(upon.stored_bytes + changed, len(view), policy)
+
+
+def _distinct(view: memoryview, known: set[bytes], size: int) -> tuple[int, int]:
+    """How many bytes a delta would store, and how many a snapshot: of blocks that are equal, one."""
+    seen: set[bytes] = set()
+    changed = whole = 0
+    for at in range(0, len(view), size):
+        block = view[at : at + size]
+        name = block_name(block)
+        if name in seen:
+            continue
+        seen.add(name)
+        whole += len(block)
+        changed += 0 if name in known else len(block)
+    return changed, whole
 
 
 def is_bounded(stored: int, length: int, policy: StatePolicy) -> bool:

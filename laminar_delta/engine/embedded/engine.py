@@ -6,7 +6,7 @@ take turns under the catalog's lock and are flushed before they are answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
@@ -52,7 +52,8 @@ class EmbeddedEngine(EmbeddedUpkeep):
             if made.ahead or payloads.are_payloads(rows):
                 actions = self._write_files(table, rows) if rows.num_rows else []
                 ahead = [action for one in made.ahead for action in _actions(one)]
-                return self._commit_actions(handle, table, [*ahead, *actions], made)
+                # Those of this process: `add_files` commits what others wrote, and nobody says that it was flushed.
+                return self._commit_actions(handle, table, [*ahead, *actions], made, {one.path for one in ahead})
             with self._committing(table):
                 write_deltalake(
                     handle,
@@ -121,7 +122,9 @@ class EmbeddedEngine(EmbeddedUpkeep):
             self._check_fences(handle, made.fences)
             return self._commit_actions(handle, table, [], made)
 
-    def _commit_actions(self, handle: DeltaTable, table: str, actions: list[AddAction], made: Stamp) -> int:
+    def _commit_actions(
+        self, handle: DeltaTable, table: str, actions: list[AddAction], made: Stamp, flushed: Iterable[str] = ()
+    ) -> int:
         with self._committing(table):
             handle.create_write_transaction(
                 actions=actions,
@@ -131,7 +134,7 @@ class EmbeddedEngine(EmbeddedUpkeep):
                 commit_properties=commit_properties(made),
                 post_commithook_properties=NO_HOOKS,
             )
-        return self._acknowledge(table, self._find_commit(table, made))
+        return self._acknowledge(table, self._find_commit(table, made), flushed)
 
     def _merge(self, table: str, rows: pa.Table, merge: Merge, made: Stamp) -> Settled:
         with self._turn():

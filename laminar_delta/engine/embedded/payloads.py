@@ -28,8 +28,9 @@ PAYLOAD_BYTES = 32 << 10
 TOGETHER_BYTES = 1 << 20
 """So many bytes in binary columns are payloads in rows of any size: states of many small partitions come to parts as large as
 those of one large state."""
-ROW_GROUP_BYTES = 8 << 20
-"""About how much of payloads is read to get at one of them."""
+ROW_GROUP_BYTES = 1 << 20
+"""About how much of payloads is read to get at one of them. Of a long chain every window of a state needs a chunk or two of
+each checkpoint: larger groups would be read several times over."""
 
 
 def are_payloads(rows: pa.Table) -> bool:

@@ -9,7 +9,7 @@ and commit are one step also on an object store, where there is no file lock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,10 +203,11 @@ class EmbeddedTables(Engine):
         with reading(table):
             yield
 
-    def _acknowledge(self, table: str, version: int) -> int:
-        """Makes a commit durable, and the log quick to open again where it is time."""
+    def _acknowledge(self, table: str, version: int, flushed: Iterable[str] = ()) -> int:
+        """Makes a commit durable, and the log quick to open again where it is time. `flushed` are files written ahead of it."""
         if self._root is not None:
-            durability.acknowledge(table, self._root / table, version)
+            directory = self._root / table
+            durability.acknowledge(table, directory, version, {directory / name for name in flushed})
         if version % LOG_CHECKPOINT_EVERY == 0:
             try:
                 self._write_log_checkpoint(table)

@@ -7,7 +7,7 @@ answered only after that.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from laminar_delta.engine.local.log import LOG_DIRECTORY, added_files, entry_path
@@ -23,23 +23,24 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def fsync_files(root: Path, files: Iterable[Path]) -> None:
-    """Flushes files below `root`, then every directory from theirs up to `root`."""
+def fsync_files(root: Path, files: Iterable[Path], flushed: Collection[Path] = ()) -> None:
+    """Flushes files below `root`, but for those that were `flushed`, then every directory from theirs up to `root`."""
     directories: set[Path] = {root}
     for file in files:
-        fsync_path(file)
+        if file not in flushed:
+            fsync_path(file)
         directories.update(parent for parent in file.parents if root in parent.parents)
     for directory in sorted(directories, key=lambda path: len(path.parts), reverse=True):
         fsync_path(directory)
 
 
-def fsync_commit(table: Path, version: int) -> None:
-    """Flushes a commit: what it added, then its log entry."""
+def fsync_commit(table: Path, version: int, flushed: Collection[Path] = ()) -> None:
+    """Flushes a commit: what it added, then its log entry. Of files that were `flushed` when they were written, the names."""
     entry = entry_path(table, version)
     added = added_files(table, version)
     # A file this commit added may be gone already: a later one may have rewritten it, and a vacuum removed it.
     files = [*added, *(checksum_path(file) for file in [*added, entry])]
-    fsync_files(table, [file for file in files if file.exists()])
+    fsync_files(table, [file for file in files if file.exists()], flushed)
     fsync_path(entry)
     fsync_path(table / LOG_DIRECTORY)
 
@@ -49,14 +50,20 @@ def checksum_path(file: Path) -> Path:
     return file.with_name(f".{file.name}.crc")
 
 
-def acknowledge(name: str, table: Path, version: int) -> None:
+def acknowledge(name: str, table: Path, version: int, flushed: Collection[Path] = ()) -> None:
     """Flushes a commit just made, so that its caller may be told.
+
+    Args:
+        name: The table's.
+        table: Its directory.
+        version: The commit's.
+        flushed: Its data files that this process flushed when it had written them.
 
     Raises:
         CommitUnknownError: The disk did not take it: a power loss may take the commit back.
     """
     try:
-        fsync_commit(table, version)
+        fsync_commit(table, version, flushed)
     except OSError as error:
         raise CommitUnknownError(
             f"version {version} of table {name!r} was committed but could not be flushed to the disk: {error}",

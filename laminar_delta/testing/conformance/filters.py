@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from laminar_delta.engine.predicate import Predicate, col
+from laminar_delta.engine.predicate import Predicate, apart, col
 from laminar_delta.errors import ErrorCode, InvalidInputError
 from laminar_delta.testing.conformance.tables import LINES, NASTY_NAMES, PARTITIONED, ids, line, part
 
@@ -26,6 +26,9 @@ CONDITIONS: dict[str, tuple[Predicate, list[int | None]]] = {
     "false decides a conjunction": (~(col("id").eq(1) & col("attempt").eq("x")), [2]),
     "in": (col("id").is_in([2, 3]), [2]),
     "in nothing": (col("id").is_in([]), []),
+    "apart": (apart([*(col("id").eq(number) for number in range(2, 40)), col("id").is_null()]), [None, 2]),
+    "apart, of none": (apart([]), []),
+    "not apart": (~apart([col("id").eq(2), col("id").eq(3)]), [1]),
     "bytes": (col("payload").eq(b"\x00'\xff"), [2]),
     "column with column": (col("pipeline").eq(col("attempt")), [2]),
     "smallest number": (col("id").ge(-(2**63)), [1, 2]),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import lz4.block
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +50,15 @@ def test_round_trip_of_both_forms(data: bytes) -> None:
     assert decompress_recycling(compress_block(data), len(data)) == data
     assert decompress_prefixed(compress_prefixed(data)) == data
     assert compress_prefixed(data) == prefixed(len(data), bytes(compress_block(data)))
+
+
+@pytest.mark.parametrize("random_bytes", [0, 1 << 12, 1 << 16, 1 << 19, 1 << 20])
+def test_a_block_takes_no_more_memory_than_it_is_long(random_bytes: int) -> None:
+    """Whoever keeps some counts their bytes: the room for what cannot be compressed would be a megabyte for each."""
+    data = random.Random(1).randbytes(random_bytes) + bytes((1 << 20) - random_bytes)
+    before = pa.total_allocated_bytes()
+    blocks = [compress_block(data) for _ in range(8)]
+    assert pa.total_allocated_bytes() - before <= 2 * sum(map(len, blocks))
 
 
 @settings(deadline=None)

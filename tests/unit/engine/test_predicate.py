@@ -1,6 +1,6 @@
 import pytest
 
-from laminar_delta.engine.predicate import Dialect, Rows, Side, all_of, col, equals, source, target
+from laminar_delta.engine.predicate import Dialect, Rows, Side, all_of, apart, col, equals, source, target
 from laminar_delta.errors import ErrorCode, InvalidInputError
 
 
@@ -42,7 +42,16 @@ def test_three_valued_logic(
     for first, second in ((a, b), (b, a)):
         assert (first & second).holds(rows) is conjunction
         assert (first | second).holds(rows) is disjunction
+        assert apart([first, second]).holds(rows) is disjunction
     assert (~a).holds(rows) is (None if left is None else not left)
+
+
+def test_conditions_that_are_apart_lie_in_halves_within_one_another() -> None:
+    where = apart(col("id").eq(number) for number in range(5))
+    assert where.sql(Dialect.SPARK) == "((`id` = 0 OR `id` = 1) OR (`id` = 2 OR (`id` = 3 OR `id` = 4)))"
+    assert where.may_hold({"id": (4, 9)})
+    assert not where.may_hold({"id": (5, 9)})
+    assert apart([]).sql(Dialect.SPARK) == "FALSE"
 
 
 def test_keys_become_conjunctions() -> None:

@@ -187,6 +187,7 @@ def test_another_thread_has_sessions_of_its_own(store: ld.SourceCheckpointStore)
         assert seen == [{}, {}]
 
 
+@pytest.mark.also_on_spark
 def test_the_first_to_commit_wins_and_the_other_is_told_and_can_try_again(
     store: ld.SourceCheckpointStore, open_store: StoreOpener
 ) -> None:
@@ -227,6 +228,7 @@ def test_what_a_session_read_did_not_change_until_its_commit(
     assert store.read_all_checkpoints() == {"a": at(2), "b": at(1)}
 
 
+@pytest.mark.also_on_spark
 def test_a_zombies_session_is_told_both_generations_and_writes_nothing(
     store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_new_store_writes_the_hash_and_begins(store: ld.SourceCheckpointStore,
     assert commits(catalog) == before + 1
 
 
+@pytest.mark.also_on_spark
 def test_the_same_configuration_resumes_and_writes_nothing(
     used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
 ) -> None:

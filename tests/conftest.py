@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+ON_ALL_ENGINES = [Path(__file__).parent / name for name in ("catalog", "sessions")]
+"""Where tests are of what is decided above the engines, and run on each of them."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is decided above the engines runs on all of them. On Spark, ten seconds a test, all of it runs in soak, and in CI
+    what is marked `also_on_spark`: where what Spark does by itself could make it come out otherwise.
+    """
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if item.path.parent in ON_ALL_ENGINES and "spark" in marks and "also_on_spark" not in marks:
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from laminar_delta.catalog.removal import removable, remove_progress, remove_ret
 from laminar_delta.catalog.standing import standing
 from laminar_delta.catalog.steps import remove_steps
 from laminar_delta.catalog.tables import HEALING_WINDOW, QUERY_PROGRESS, RETENTION, SESSION_STEPS
-from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError
+from laminar_delta.errors import ConflictError, CorruptionError, ErrorCode, InvalidInputError, LaminarDeltaError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.model.ids import check_ordering_number
 
@@ -94,7 +94,8 @@ class MaintenanceReport:
     """Per table how many files were deleted."""
     put_off: dict[str, str] = field(default_factory=dict)
     """Per table or pipeline what could not be done: others kept committing, and calling again does it; or recovery may need
-    what was retired, because what is newer is damaged; or, over Spark Connect, a log cannot be shortened from here."""
+    what was retired, because what is newer is damaged; or a pipeline has lost positions, so its staged steps stay; or, over
+    Spark Connect, a log cannot be shortened from here."""
     dry_run: bool = False
 
 
@@ -133,7 +134,7 @@ def maintain(
             _check_spared(engine, pipeline, copies, policy)
     for pipeline in _named_in(engine, SESSION_STEPS):
         tell(f"removing steps of sessions that ended: pipeline {pipeline}")
-        with _putting_off(report, pipeline):
+        with _putting_off(report, pipeline, CorruptionError):
             steps = remove_steps(engine, pipeline, owner=owner, dry_run=dry_run)
             if steps:
                 report.steps[pipeline] = steps
@@ -211,15 +212,17 @@ def _commits_since_compaction(engine: Engine, spec: TableSpec) -> int:
 
 def _named_in(engine: Engine, spec: TableSpec) -> list[str]:
     """The pipelines that a table has rows of."""
-    return sorted({row["pipeline"] for row in Reading(engine).rows(spec, columns=["pipeline"])})
+    # Steps come from whoever can append to their table: a row without a pipeline is nobody's.
+    named = {row["pipeline"] for row in Reading(engine).rows(spec, columns=["pipeline"])}
+    return sorted(named - {None})
 
 
 @contextmanager
-def _putting_off(report: MaintenanceReport, what: str) -> Iterator[None]:
+def _putting_off(report: MaintenanceReport, what: str, also: type[LaminarDeltaError] = ConflictError) -> Iterator[None]:
     try:
         yield
-    except ConflictError as conflict:
-        report.put_off[what] = conflict.message
+    except (ConflictError, also) as error:
+        report.put_off[what] = error.message
 
 
 def check_windows(engine: Engine, policy: MaintenancePolicy) -> None:

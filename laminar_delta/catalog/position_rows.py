@@ -95,7 +95,9 @@ def whole_rows(reading: Reading, pipeline: str) -> tuple[list[Row], tuple[Row, .
         return rows, ()
     there = {_key(row) for row in rows}
     before = _before_the_loss(reading, pipeline, heads[0])
-    if before is None or there - {_key(row) for row in before}:
+    # What is there is part of what was committed, row by row: an older row put back has a checksum that fits it, and of one
+    # that is there twice nobody can say which counts.
+    if before is None or len(there) < len(rows) or not _stated(rows) <= _stated(before):
         raise CorruptionError(
             f"pipeline {pipeline!r} has lost rows in {SOURCE_CHECKPOINTS.name!r}, or somebody put others there, and no version "
             "that can be read has them as they were committed",
@@ -170,3 +172,8 @@ def _before_the_loss(reading: Reading, pipeline: str, head: Row) -> list[Row] | 
 
 def _key(row: Row) -> RowKey:
     return row["kind"], row["source"]
+
+
+def _stated(rows: Iterable[Row]) -> set[tuple[RowKey, int]]:
+    """The rows that the head row counts, by what they say."""
+    return {(_key(row), row["checksum"]) for row in rows if row["kind"] != HEAD}

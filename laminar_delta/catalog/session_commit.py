@@ -199,7 +199,7 @@ class SessionCommitter:
                 found=now.generation,
             )
         if now.generation < self.held.number:
-            raise self._restored(now)
+            raise self._restored(now) if now.generation else self._never_taken(now)
 
     def _restored(self, now: Positions) -> FencedError:
         return FencedError(
@@ -208,6 +208,16 @@ class SessionCommitter:
             expected=self.held.number,
             found=now.generation,
             next_step="Open a new store: it takes a new generation and goes on from what is there.",
+        )
+
+    def _never_taken(self, now: Positions) -> FencedError:
+        return FencedError(
+            f"pipeline {now.pipeline!r} has no generation in this catalog, so not {self.held.number} either: nobody took "
+            "one, or its positions were given up since",
+            expected=self.held.number,
+            found=None,
+            next_step="Check the catalog, the pipeline's name and the token or generation. To begin here, open a store without "
+            "a generation: it takes one.",
         )
 
     def _read(self) -> Positions:

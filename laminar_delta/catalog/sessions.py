@@ -77,6 +77,8 @@ class Session:
         # For its ends alone: the store may be closed in another thread.
         self._turn = threading.RLock()
         self._closed = False
+        self._cut_off = False
+        """Whether its store was closed while something was staged, so that its block does not end as if that were committed."""
 
     @property
     def id(self) -> str:
@@ -265,6 +267,7 @@ class Session:
         """Ends it with its store: rolled back unless it may be committed; then `retry` still looks, and commits nothing."""
         with self._turn:
             self._closed = True
+            self._cut_off = self._state is SessionState.OPEN and not self._buffer.empty
             if self._state not in (SessionState.COMMITTED, SessionState.IN_DOUBT):
                 self.rollback()
 
@@ -280,6 +283,10 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is None and self._cut_off:
+            raise self._unusable(
+                "its store was closed before the end of its block, and nothing that it staged is committed"
+            )
         if self._state is not SessionState.OPEN:
             return
         if kind is not None:

@@ -27,7 +27,7 @@ from laminar_delta.catalog.positions import Positions, read_positions
 from laminar_delta.catalog.reading import Reading
 from laminar_delta.catalog.session_log import session_history
 from laminar_delta.catalog.step_rows import CLEAR, COLUMNS, CONFIG, as_table, checked_rows
-from laminar_delta.catalog.tables import SESSION_STEPS
+from laminar_delta.catalog.tables import SESSION_STEPS, SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 
 if TYPE_CHECKING:
@@ -122,18 +122,28 @@ def remove_steps(engine: Engine, pipeline: str, *, owner: str, dry_run: bool = F
     """Removes the steps of a pipeline that no session commits any more. How many rows. No generation is needed, no clock asked.
 
     A session commits under the generation of the head row or not at all, so those of earlier ones are fenced off for good; of
-    that generation's own only the committed ones are done with.
+    that generation's own only the committed ones are done with. Rows that say no session, nobody takes. Those that say one and
+    no generation its commit takes all the same: they stay until it is there.
     """
     now = read_positions(Reading(engine), pipeline)
-    done = {record.session_id for record in session_history(engine, pipeline)} | {now.session_id}
-    found = Reading(engine).rows(
-        SESSION_STEPS, where=col("pipeline").eq(pipeline), columns=["session_id", "generation"]
-    )
-    dead = [row["session_id"] for row in found if row["generation"] < now.generation or row["session_id"] in done]
+    done = {record.session_id for record in session_history(engine, pipeline)}
+    # Of statements that said nothing of themselves in the log the rows tell.
+    there = Reading(engine).rows(SOURCE_CHECKPOINTS, where=col("pipeline").eq(pipeline), columns=["session_id"])
+    done |= {row["session_id"] for row in there if row["session_id"] is not None}
+    own = col("pipeline").eq(pipeline)
+    found = Reading(engine).rows(SESSION_STEPS, where=own, columns=["session_id", "generation"])
+    dead = [
+        row["session_id"]
+        for row in found
+        if row["session_id"] is None
+        or row["session_id"] in done
+        or (row["generation"] is not None and row["generation"] < now.generation)
+    ]
     if not dead or dry_run:
         return len(dead)
-    where = col("pipeline").eq(pipeline) & col("session_id").is_in(sorted(set(dead)))
-    metadata = {"operation": "remove-steps", "pipeline": pipeline, "sessions": len(set(dead)), "owner": owner}
+    sessions = sorted({session_id for session_id in dead if session_id is not None})
+    where = own & (col("session_id").is_in(sessions) | col("session_id").is_null())
+    metadata = {"operation": "remove-steps", "pipeline": pipeline, "sessions": len(sessions), "owner": owner}
     return engine.delete(SESSION_STEPS.name, where, metadata=metadata).deleted or 0
 
 

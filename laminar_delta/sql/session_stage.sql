@@ -1,10 +1,17 @@
 -- Stages the rows of the view `staged_rows` (kind, source, sequence, position, config_hash) for the session. Any number of times,
 -- from any task that knows the session. Nothing is visible before the commit. What is no whole number, or no bytes, is refused and
--- not cut off: a position that nobody was at is a loss.
+-- not cut off: a position that nobody was at is a loss. Nor is anything staged for a session that is committed already, which would
+-- never be written: begin another one first.
 INSERT INTO session_steps
   (pipeline, session_id, generation, kind, source, sequence, position, config_hash, staged_at, staged_by)
 SELECT
-  laminar_pipeline,
+  CASE
+    WHEN laminar_pipeline IS NULL OR laminar_session IS NULL OR laminar_generation IS NULL
+    THEN raise_error('set laminar_pipeline and laminar_generation and run session_begin.sql first: rows without them belong to nobody')
+    WHEN (SELECT count(*) FROM source_checkpoints WHERE pipeline = laminar_pipeline AND session_id = laminar_session) > 0
+    THEN raise_error('this session is committed already, and what is staged now would never be: run session_begin.sql for another one')
+    ELSE laminar_pipeline
+  END,
   laminar_session,
   laminar_generation,
   CASE

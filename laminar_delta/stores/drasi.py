@@ -198,6 +198,7 @@ class SourceCheckpointStore:
         Raises:
             NotFoundError: Code `position-unavailable`: the policy does not allow to go on. Nothing was changed.
             SessionStateError: The query was started under another configuration since. Nothing was changed.
+            ConflictError: A source whose gap would be skipped has moved since `start`. Nothing was changed.
         """
         return after_gap(self.session, started, gaps, policy, persistent=self.is_persistent())
 

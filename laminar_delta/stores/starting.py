@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from laminar_delta.catalog.names import check_text
 from laminar_delta.catalog.patience import again_after_conflicts
-from laminar_delta.errors import ErrorCode, InvalidInputError, NotFoundError, SessionStateError
+from laminar_delta.errors import ConflictError, ErrorCode, InvalidInputError, NotFoundError, SessionStateError
 from laminar_delta.model.ids import check_u64
 from laminar_delta.model.source_checkpoint import SourceCheckpoint
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.sessions import Session
+
+
+T = TypeVar("T")
 
 
 class RecoveryPolicy(str, Enum):
@@ -39,7 +42,7 @@ class StartUp:
 
     config_hash: int
     resumed: bool
-    """Whether it goes on from positions; otherwise every source begins anew."""
+    """Whether it goes on from positions; otherwise every source begins anew, or where a skipped gap ends."""
     positions: Mapping[str, SourceCheckpoint] = field(default_factory=dict)
     """How far each source was processed, and where it resumes."""
     reason: str
@@ -130,8 +133,13 @@ def after_gap(
         reason = f"the position of {min(gaps)!r} was gone"
         return StartUp(config_hash=started.config_hash, resumed=False, reason=reason)
 
-    def skip(session: Session) -> StartUp:
-        positions = dict(started.positions)
+    def skip(session: Session) -> StartUp | ConflictError:
+        # A store that keeps nothing may have positions of an earlier run of this process: it begins anew all the same.
+        found = session.read_all() if persistent else dict(started.positions)
+        moved = [name for name in sorted(gaps) if persistent and found.get(name) != _stood(started, name)]
+        if moved:
+            return _moved_on(started, moved[0], found.get(moved[0]))
+        positions = {name: found[name] for name in started.positions if name in found}
         for name, available in gaps.items():
             if available is None:
                 # So that nothing of it counts as processed already.
@@ -143,13 +151,13 @@ def after_gap(
         skipped = tuple(sorted({*started.skipped, *gaps}))
         return StartUp(
             config_hash=started.config_hash,
-            resumed=True,
+            resumed=started.resumed,
             positions=positions,
             reason=f"skipped a gap of {', '.join(map(repr, sorted(gaps)))}",
             skipped=skipped,
         )
 
-    def decide(session: Session) -> StartUp:
+    def decide(session: Session) -> StartUp | ConflictError:
         stored = session.read_config_hash()
         # A store that keeps nothing writes no hash when it starts.
         if persistent and stored != started.config_hash:
@@ -161,7 +169,28 @@ def after_gap(
             )
         return reset(session) if policy is RecoveryPolicy.AUTO_RESET else skip(session)
 
-    return _committed(begin, decide)
+    told = _committed(begin, decide)
+    if isinstance(told, ConflictError):
+        # No race that another try could win.
+        raise told
+    return told
+
+
+def _stood(started: StartUp, name: str) -> SourceCheckpoint | None:
+    """Where a source was when the query started, as it is stored."""
+    if name in started.skipped and name not in started.positions:
+        return SourceCheckpoint(sequence=0)
+    return started.positions.get(name)
+
+
+def _moved_on(started: StartUp, name: str, found: SourceCheckpoint | None) -> ConflictError:
+    stood = _stood(started, name)
+    return ConflictError(
+        f"source {name!r} does not stand any more where the query started: what would be skipped may be processed by now",
+        expected=None if stood is None else stood.sequence,
+        found=None if found is None else found.sequence,
+        next_step="Call `start` again: it tells where the sources are now.",
+    )
 
 
 def _names(what: str, given: Collection[str]) -> list[str]:
@@ -199,10 +228,10 @@ def _policy(given: RecoveryPolicy | str) -> RecoveryPolicy:
         ) from None
 
 
-def _committed(begin: Callable[[], Session], decide: Callable[[Session], StartUp]) -> StartUp:
+def _committed(begin: Callable[[], Session], decide: Callable[[Session], T]) -> T:
     """Decides in a session and commits it; decides again when another session came first."""
 
-    def once() -> StartUp:
+    def once() -> T:
         with begin() as session:
             return decide(session)
 

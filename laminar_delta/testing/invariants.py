@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from laminar_delta.catalog.batches import StateBatches
 from laminar_delta.catalog.positions import read_positions
 from laminar_delta.catalog.standing import standing
-from laminar_delta.catalog.tables import MANIFESTS, SOURCE_CHECKPOINTS, WRITERS
+from laminar_delta.catalog.tables import MANIFESTS, SESSION_STEPS, SOURCE_CHECKPOINTS, WRITERS
 from laminar_delta.catalog.traces import CHILD_TABLES
 from laminar_delta.codec import xxh3_hex
+from laminar_delta.engine.predicate import col
 from laminar_delta.engine.request import FENCES_KEY
+from laminar_delta.model.source_checkpoint import SourceCheckpoint
+from laminar_delta.stores import SourceCheckpointStore
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.catalog import Catalog
@@ -107,7 +110,7 @@ def _attempts(catalog: Catalog, table: str, pipeline: str) -> set[str]:
 
 
 def assert_goes_on(catalog: Catalog, pipeline: str, *, reader: Catalog | None = None) -> None:
-    """A successor takes over, recovers, saves; and clears away everything that earlier attempts left behind.
+    """A successor takes over, recovers, saves, commits a session; and clears away everything that earlier attempts left behind.
 
     Args:
         catalog: Whose pipeline.
@@ -131,3 +134,22 @@ def assert_goes_on(catalog: Catalog, pipeline: str, *, reader: Catalog | None = 
         assert removed == left, f"of the orphans {left} only {removed} were removed"
         still = uncommitted(reader or catalog, pipeline)
         assert not still, f"orphans {still} are still there"
+        _assert_sessions_go_on(catalog, pipeline, writer.generation, reader or catalog)
+
+
+def _assert_sessions_go_on(catalog: Catalog, pipeline: str, generation: int, reader: Catalog) -> None:
+    """A session of what a task staged is committed, found when its token is tried again, and no step is left afterwards."""
+    store = SourceCheckpointStore(catalog, pipeline, owner="successor", generation=generation)
+    expected = {**store.read_all_checkpoints(), "successor": SourceCheckpoint(sequence=generation)}
+    session = store.session()
+    store.stage_steps(session.token, [{"source": "successor", "sequence": generation}])
+    for is_again in (False, True):
+        taken = session if not is_again else store.session(session.token)
+        taken.take_steps()
+        commit = taken.commit()
+        assert commit.replayed == is_again, f"session {session.id} was told {commit}"
+        found = SourceCheckpointStore(reader, pipeline).read_all_checkpoints()
+        assert found == expected, f"{found} is there after a session of {expected}"
+    store.remove_steps()
+    left = reader.engine.read(SESSION_STEPS.name, where=col("pipeline").eq(pipeline)).num_rows
+    assert left == 0, f"{left} steps are still there"

@@ -17,7 +17,7 @@ from tests.support.matrix import Matrix, quick_place
 
 pytestmark = pytest.mark.processes
 
-INSIDE = ["creating", "taking_over", "saving", "clearing_orphans", "keeping_up"]
+INSIDE = ["creating", "taking_over", "saving", "clearing_orphans", "committing_sessions", "keeping_up"]
 """One scenario of each kind of commit; the others are left to `make soak`."""
 
 

@@ -8,12 +8,12 @@ import pytest
 
 import laminar_delta as ld
 from tests.sessions.support import Opener, StoreOpener
-from tests.support.catalogs import ENGINES_SPARK_IN_SOAK, ready_made
+from tests.support.catalogs import ENGINES, ready_made
 
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", params=ENGINES_SPARK_IN_SOAK)
+@pytest.fixture(scope="module", params=ENGINES)
 def open_again(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Opener:
     place: Path = tmp_path_factory.mktemp("sessions") / "catalog"
     return ready_made(request.param, place, request)

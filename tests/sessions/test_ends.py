@@ -12,7 +12,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError, StorageError
-from tests.sessions.support import Opener, StoreOpener, at
+from tests.sessions.support import EventError, Opener, StoreOpener, at
 from tests.support.faults import INTERRUPTS, failing_merges, unanswered_merges
 
 
@@ -87,6 +87,30 @@ def test_storage_that_fails_at_the_end_of_a_block_does_not_keep_the_thread_out(
         other.stage("clock", 1)
     s.retry()
     assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(1), "clock": at(1)}
+
+
+def test_a_block_whose_store_was_closed_does_not_end_as_if_it_had_committed(open_store: StoreOpener) -> None:
+    store = open_store()
+    with pytest.raises(SessionStateError, match="nothing that it staged is committed") as told, store.session() as s:
+        s.stage("kafka", 1)
+        store.close()
+    assert told.value.found == "rolled back"
+    assert s.state is SessionState.ROLLED_BACK
+    # What its own code raised is told, and what its user rolled back, or never staged, is no loss.
+    store = open_store()
+    with pytest.raises(EventError), store.session() as s:
+        s.stage("kafka", 1)
+        store.close()
+        raise EventError
+    store = open_store()
+    with store.session() as s:
+        s.stage("kafka", 1)
+        s.rollback()
+        store.close()
+    store = open_store()
+    with store.session():
+        store.close()
+    assert open_store().read_all_checkpoints() == {}
 
 
 def test_a_session_whose_block_was_left_uncommitted_is_rolled_back_or_closed(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import laminar_delta as ld
@@ -14,7 +15,7 @@ from laminar_delta.engine.answer import History
 from laminar_delta.engine.predicate import Predicate, col
 from laminar_delta.errors import CorruptionError, NotFoundError, StorageError
 from laminar_delta.stores import min_confirmed
-from tests.sessions.support import StoreOpener, at, raw
+from tests.sessions.support import StoreOpener, at, commits, raw
 from tests.stores.support import overwrite
 
 POSITIONS = {"kafka": at(7, b"7"), "files": at(3, b"3")}
@@ -110,6 +111,59 @@ def test_a_row_put_there_by_hand_is_noticed(
     overwrite(catalog, SOURCE_CHECKPOINTS, col("pipeline").eq(pipeline) & col("source").eq("kafka"), change)
     with pytest.raises(CorruptionError, match="has lost rows"):
         store.read_all_checkpoints()
+
+
+def test_a_row_put_back_to_an_older_value_is_noticed(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    """Its checksum fits, it is in an earlier version, and so are all others."""
+    older = raw(catalog, pipeline)["source", "kafka"]
+    store.stage_checkpoint("kafka", 100, b"100")
+    version = commits(catalog)
+    overwrite(catalog, SOURCE_CHECKPOINTS, col("pipeline").eq(pipeline) & col("source").eq("kafka"), older)
+    _assert_noticed(store, catalog, pipeline)
+    catalog.engine.restore(SOURCE_CHECKPOINTS.name, version)
+    assert store.read_checkpoint("kafka") == at(100, b"100")
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_a_row_that_is_there_twice_is_noticed(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str, older: bool
+) -> None:
+    row = raw(catalog, pipeline)["source", "kafka"]
+    if older:
+        store.stage_checkpoint("kafka", 100, b"100")
+    version = commits(catalog)
+    catalog.engine.append(SOURCE_CHECKPOINTS.name, pa.Table.from_pylist([row], schema=SOURCE_CHECKPOINTS.schema))
+    _assert_noticed(store, catalog, pipeline)
+    catalog.engine.restore(SOURCE_CHECKPOINTS.name, version)
+    assert store.read_checkpoint("kafka") == (at(100, b"100") if older else POSITIONS["kafka"])
+
+
+def _assert_noticed(store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str) -> None:
+    """By every read, and nothing is committed over it."""
+    version = commits(catalog)
+    reads: list[Callable[[], Any]] = [
+        store.read_all_checkpoints,
+        lambda: store.read_checkpoint("kafka"),
+        lambda: store.read_checkpoint("files"),
+        lambda: min_confirmed(catalog.reading, "kafka", [pipeline]),
+        lambda: store.stage_checkpoint("new", 1),
+        lambda: store.start(5),
+    ]
+    for read in reads:
+        with pytest.raises(CorruptionError, match="somebody put others there"):
+            read()
+    assert commits(catalog) == version
+
+
+def test_one_position_is_not_read_past_a_head_row_that_is_gone(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    _take_out(catalog, pipeline, col("kind").eq("head"))
+    for name in ("kafka", "files", "unknown"):
+        with pytest.raises(CorruptionError, match="0 head rows"):
+            store.read_checkpoint(name)
 
 
 def test_what_a_session_removes_is_no_loss(

@@ -39,6 +39,7 @@ def test_q30_a_nested_part_that_fails_takes_only_itself_back(store: ld.SourceChe
     assert store.read_all_checkpoints() == {"outer": at(1), "outer too": at(1)}
 
 
+@pytest.mark.also_on_spark
 def test_q31_nothing_goes_around_an_open_session(store: ld.SourceCheckpointStore, catalog: ld.Catalog) -> None:
     with store.session() as s:
         s.stage("kafka", 1)

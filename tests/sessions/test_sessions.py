@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import laminar_delta as ld
+from laminar_delta.catalog.buffer import Buffer
+from laminar_delta.catalog.positions import compare_and_set, read_positions
 from laminar_delta.catalog.session_commit import SessionToken
 from laminar_delta.catalog.sessions import Session, SessionState
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
@@ -185,6 +187,7 @@ def test_another_thread_has_sessions_of_its_own(store: ld.SourceCheckpointStore)
         assert seen == [{}, {}]
 
 
+@pytest.mark.also_on_spark
 def test_the_first_to_commit_wins_and_the_other_is_told_and_can_try_again(
     store: ld.SourceCheckpointStore, open_store: StoreOpener
 ) -> None:
@@ -225,6 +228,7 @@ def test_what_a_session_read_did_not_change_until_its_commit(
     assert store.read_all_checkpoints() == {"a": at(2), "b": at(1)}
 
 
+@pytest.mark.also_on_spark
 def test_a_zombies_session_is_told_both_generations_and_writes_nothing(
     store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
 ) -> None:
@@ -253,14 +257,44 @@ def test_the_head_row_fences_also_without_a_transaction_identifier(
     store: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog, pipeline: str
 ) -> None:
     """What a statement in a notebook has to go by."""
+    began = [_as_statement(catalog, store.take_generation(), pipeline)]
     store.stage_checkpoint("kafka", 1)
     head = raw(catalog, pipeline)["head", ""]
     assert (head["generation"], head["ordinal"]) == (1, 1)
-    open_store().take_generation()
+    began.append(_as_statement(catalog, 1, pipeline))
+    successor = open_store()
+    successor.take_generation()
     head = raw(catalog, pipeline)["head", ""]
     assert (head["generation"], head["ordinal"]) == (2, 0)
+    # The number of the commit alone would let the first one in.
+    began.append(_as_statement(catalog, 2, pipeline))
+    before = commits(catalog)
+    assert [commit() for commit in began[:2]] == [None, None]
+    successor.stage_checkpoint("files", 1)
+    assert began[2]() is None, "another session committed first"
+    assert commits(catalog) == before + 1
+    assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(1)}
+    assert _as_statement(catalog, 2, pipeline)() == before + 2
     catalog.writer(pipeline).close()
     assert raw(catalog, pipeline)["head", ""]["generation"] == 3
+
+
+def _as_statement(catalog: ld.Catalog, generation: int, pipeline: str) -> Callable[[], int | None]:
+    """Begins a session, to be committed later by the merge of a session commit without its fence; the version that makes."""
+    base, buffer = read_positions(catalog.reading, pipeline), Buffer()
+    buffer.stage("kafka", 100, None)
+    rows, merge = buffer.rows(base, "notebook's", "notebook"), compare_and_set(pipeline, generation, base.ordinal)
+    return lambda: catalog.engine.merge(SOURCE_CHECKPOINTS.name, rows, merge).version
+
+
+def test_a_generation_that_nobody_took_here_is_told_as_that(open_store: StoreOpener) -> None:
+    """The wrong catalog, or a slip in the pipeline's name: nobody restored anything."""
+    with pytest.raises(FencedError, match="has no generation in this catalog") as told:
+        open_store(generation=1).session()
+    assert (told.value.expected, told.value.found) == (1, None)
+    assert "Check the catalog, the pipeline" in str(told.value.next_step)
+    with pytest.raises(FencedError, match="has no generation"):
+        open_store(generation=1).stage_checkpoint("kafka", 1)
 
 
 def test_a_writer_and_a_store_share_a_generation(open_store: StoreOpener, catalog: ld.Catalog, pipeline: str) -> None:

@@ -6,6 +6,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.tables import SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import (
+    ConflictError,
     CorruptionError,
     ErrorCode,
     FencedError,
@@ -46,6 +47,7 @@ def test_a_new_store_writes_the_hash_and_begins(store: ld.SourceCheckpointStore,
     assert commits(catalog) == before + 1
 
 
+@pytest.mark.also_on_spark
 def test_the_same_configuration_resumes_and_writes_nothing(
     used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
 ) -> None:
@@ -190,7 +192,42 @@ def test_a_gap_is_not_decided_under_another_configuration(
 def test_a_store_that_is_not_persistent_has_no_hash_that_a_gap_could_miss() -> None:
     store = ld.SourceCheckpointStore(ld.open_catalog("here", engine="memory"), "orders")
     skipped = store.after_gap(store.start(CONFIG), {"kafka": at(99, b"100")}, RecoveryPolicy.AUTO_SKIP_GAP)
-    assert skipped.positions == {"kafka": at(99, b"100")}
+    assert (skipped.resumed, skipped.positions) == (False, {"kafka": at(99, b"100")})
+    # Nor does what an earlier run of this process left count for anything.
+    again = store.start(CONFIG)
+    assert (again.resumed, again.positions) == (False, {})
+    skipped = store.after_gap(again, {"kafka": at(199, b"200")}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert (skipped.resumed, skipped.positions) == (False, {"kafka": at(199, b"200")})
+
+
+def test_a_skipped_gap_does_not_make_a_query_resume(store: ld.SourceCheckpointStore) -> None:
+    """What a query keeps beside its positions is cleared when it begins anew, whichever source has lost its history."""
+    started = store.start(CONFIG)
+    assert not started.resumed
+    skipped = store.after_gap(started, {"kafka": at(99, b"100")}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert (skipped.resumed, skipped.positions) == (False, {"kafka": at(99, b"100")})
+    assert store.read_all_checkpoints() == {"kafka": at(99, b"100")}
+    again = store.after_gap(skipped, {"files": None}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert (again.resumed, again.positions, again.skipped) == (False, skipped.positions, ("files", "kafka"))
+
+
+def test_a_gap_is_not_skipped_of_a_source_that_has_moved_since(
+    used: ld.SourceCheckpointStore, open_store: StoreOpener, catalog: ld.Catalog
+) -> None:
+    started = used.start(CONFIG)
+    other = open_store(generation=used.take_generation())
+    other.stage_checkpoint("kafka", 150, b"150")
+    before = commits(catalog)
+    with pytest.raises(ConflictError, match="'kafka' does not stand any more") as refused:
+        used.after_gap(started, {"kafka": at(100, b"earliest"), "files": None}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert (refused.value.expected, refused.value.found) == (7, 150)
+    assert commits(catalog) == before
+    # Of another source it is no matter: it goes on from where it is by now.
+    skipped = used.after_gap(started, {"files": None}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert (skipped.resumed, skipped.positions) == (True, {"kafka": at(150, b"150")})
+    # And once more, now that it was skipped.
+    skipped = used.after_gap(skipped, {"files": at(9)}, RecoveryPolicy.AUTO_SKIP_GAP)
+    assert skipped.positions == used.read_all_checkpoints() == {"kafka": at(150, b"150"), "files": at(9)}
 
 
 def test_policies_are_called_as_drasi_calls_them() -> None:

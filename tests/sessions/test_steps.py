@@ -9,7 +9,7 @@ import laminar_delta as ld
 from laminar_delta.catalog.tables import SESSION_STEPS, SOURCE_CHECKPOINTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError
-from tests.sessions.support import StoreOpener, at, commit_as_statement, commits
+from tests.sessions.support import Opener, StoreOpener, at, commit_as_statement, commits
 
 
 def test_a_table_is_staged_as_its_rows_say(store: ld.SourceCheckpointStore) -> None:
@@ -168,6 +168,63 @@ def test_maintenance_removes_steps_of_sessions_that_ended(
     assert removed() == 2, "fenced off: it never commits"
 
 
+def test_steps_of_a_statement_that_says_nothing_of_itself_are_removed_too(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    """Without the label the rows alone tell that it is committed, also when another session came after it."""
+    token = store.session().token
+    store.stage_steps(token, [{"source": "kafka", "sequence": 1}])
+    assert store.remove_steps() == 0
+    commit_as_statement(catalog, pipeline, token.session_id)
+    store.stage_checkpoint("files", 1)
+    assert store.remove_steps() == 1
+
+
+def test_a_step_that_does_not_say_whose_it_is_stops_no_maintenance(
+    store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
+) -> None:
+    """Whoever can append to the table can leave out a column."""
+
+    def append(**values: object) -> None:
+        row = {"pipeline": pipeline, "session_id": session.id, "generation": 1, "source": "kafka", "sequence": 1}
+        table = pa.Table.from_pylist([{**row, **values}], schema=SESSION_STEPS.schema)
+        catalog.engine.append(SESSION_STEPS.name, table)
+
+    session = store.session()
+    append()
+    append(generation=None, source="files")
+    append(session_id=None)
+    append(pipeline=None)
+    report = catalog.maintain(ld.MaintenancePolicy(vacuum=False))
+    assert report.steps[pipeline] == 1
+    assert pipeline not in report.put_off
+    # What says its session is committed with it, and goes with it.
+    session.take_steps()
+    session.commit()
+    assert store.read_all_checkpoints() == {"kafka": at(1), "files": at(1)}
+    assert catalog.maintain(ld.MaintenancePolicy(vacuum=False)).steps[pipeline] == 2
+
+
+def test_a_pipeline_that_has_lost_positions_does_not_stop_maintenance_of_the_others(
+    store: ld.SourceCheckpointStore, open_again: Opener, pipeline: str
+) -> None:
+    catalog = open_again()
+    other = ld.SourceCheckpointStore(catalog, f"{pipeline} whole")
+    for one in (store, other):
+        with one.session() as session:
+            one.stage_steps(session.token, [{"source": "kafka", "sequence": 1}])
+            session.take_steps()
+    version = commits(catalog)
+    head = col("pipeline").eq(pipeline) & col("kind").eq("head")
+    catalog.engine.delete(SOURCE_CHECKPOINTS.name, head)
+    report = catalog.maintain(ld.MaintenancePolicy(vacuum=False, compact_after=1))
+    assert report.steps == {f"{pipeline} whole": 1}
+    assert "0 head rows" in report.put_off[pipeline]
+    assert SESSION_STEPS.name in report.compacted
+    catalog.engine.restore(SOURCE_CHECKPOINTS.name, version)
+    assert catalog.maintain(ld.MaintenancePolicy(vacuum=False)).steps == {pipeline: 1}
+
+
 def test_positions_as_they_were_at_any_time(
     store: ld.SourceCheckpointStore, catalog: ld.Catalog, pipeline: str
 ) -> None:
@@ -177,9 +234,14 @@ def test_positions_as_they_were_at_any_time(
         assert version is not None
         then = ld.SourceCheckpointStore(catalog.as_of(versions={SOURCE_CHECKPOINTS.name: version}), pipeline)
         assert then.read_all_checkpoints() == {"kafka": at(number, bytes([number]))}
-    record = store.history()[1]
-    at_that_time = ld.SourceCheckpointStore(catalog.as_of(timestamp_ms=record.timestamp_ms), pipeline)
-    assert at_that_time.read_checkpoint("kafka") is not None
+    # Of commits in the same millisecond the last one was.
+    records = store.history()
+    by_time = {record.timestamp_ms: record.version for record in reversed(records)}
+    expected = {version: {"kafka": at(number, bytes([number]))} for number, version in enumerate(versions, 1)}
+    for timestamp_ms, version in by_time.items():
+        at_that_time = ld.SourceCheckpointStore(catalog.as_of(timestamp_ms=timestamp_ms), pipeline)
+        assert at_that_time.read_all_checkpoints() == expected.get(version, {})
+    assert len(records) == 4
     with pytest.raises(SessionStateError, match="as it was"):
         at_that_time.stage_checkpoint("kafka", 9)
 

@@ -27,6 +27,9 @@ SAMPLE = [
 ]
 """Committed by the JVM and not told; staged and not committed; claimed and not fenced."""
 
+SESSION = ("committing_sessions", Point("_merge", "after", 1))
+"""A session committed by the JVM and not told."""
+
 
 @pytest.fixture(scope="module")
 def matrix(spark: SparkSession) -> Iterator[Matrix]:
@@ -53,6 +56,9 @@ def test_processes_killed_with_their_jvm_at_work_leave_the_old_or_the_new(matrix
         # The first one's commit stood when it was killed, the others changed nothing that readers see.
         assert holdings(without_spark(home)) == saved, point
     assert len(uncommitted(without_spark(home), PIPELINE)) == 2
+    assert die("spark", home, *SESSION)
+    committed = embedded.recorded("committing_sessions").states[1][PIPELINE]["positions"]
+    assert holdings(without_spark(home)) == {**saved, PIPELINE: {**saved[PIPELINE], "positions": committed}}
     catalog = matrix.open(home / "catalog")
     assert_goes_on(catalog, PIPELINE)
     assert_sound(without_spark(home))

@@ -299,6 +299,75 @@ def test_what_became_of_a_statement_is_told_also_when_others_committed_since(
     assert notebook.outcome() == "unknown"
 
 
+def test_what_comes_after_the_commit_is_not_told_as_committed(catalog: ld.Catalog, notebook: Notebook) -> None:
+    """A loop that leaves out session_begin.sql in its second round, or a task that stages late and is committed again."""
+    store = SourceCheckpointStore(catalog, "late")
+    store.stage_checkpoint("files", 1)
+    notebook.set(pipeline="late", generation=store.take_generation(), owner="notebook")
+    notebook.run("session_begin")
+    notebook.stage(
+        [
+            {"kind": "source", "source": "kafka", "sequence": 1, "position": b"1"},
+            {"kind": "result", "source": "q", "sequence": 5},
+            {"kind": "config", "config_hash": 7},
+        ]
+    )
+    assert notebook.commit() == (3, "committed")
+    committed = raw(catalog, "late")
+    staged = catalog.engine.read(SESSION_STEPS.name, where=col("pipeline").eq("late")).num_rows
+    with pytest.raises((PySparkException, Py4JJavaError), match="is committed already"):
+        notebook.stage([{"kind": "source", "source": "kafka", "sequence": 2, "position": b"2"}])
+    assert catalog.engine.read(SESSION_STEPS.name, where=col("pipeline").eq("late")).num_rows == staged
+    assert notebook.outcome() == "committed"
+    # A task writes to the table itself, and nobody looks. What changes nothing is not late.
+    token, version = notebook.token(), catalog.engine.version(SESSION_STEPS.name)
+    kafka: dict[str, Any] = {"source": "kafka", "sequence": 1, "position": b"1"}
+    for late, outcome in (
+        (kafka, "committed"),
+        ({"kind": "result", "source": "q", "sequence": 4}, "committed"),
+        ({**kafka, "sequence": 2}, "late"),
+        ({**kafka, "position": b"2"}, "late"),
+        ({**kafka, "source": "files"}, "late"),
+        ({"kind": "result", "source": "q", "sequence": 6}, "late"),
+        ({"kind": "config", "config_hash": 8}, "late"),
+        ({"kind": "clear"}, "late"),
+    ):
+        _append_steps(catalog, token, late)
+        assert notebook.commit() == (0, outcome), late
+        assert raw(catalog, "late") == committed
+        catalog.engine.restore(SESSION_STEPS.name, version)
+    # Another session wrote over some of it: nobody can tell any more, and it is not taken for late.
+    store.stage_checkpoint("kafka", 3)
+    assert notebook.outcome() == "committed"
+
+
+def test_plain_mistakes_are_told_as_what_they_are(catalog: ld.Catalog, notebook: Notebook) -> None:
+    store = SourceCheckpointStore(catalog, "mistaken")
+    store.stage_checkpoint("kafka", 1)
+    generation = store.take_generation()
+    fresh = Notebook(notebook._spark, "session_statements")
+    fresh.set(pipeline="mistaken", owner="notebook")
+    kafka: list[dict[str, Any]] = [{"kind": "source", "source": "kafka", "sequence": 2}]
+    with pytest.raises((PySparkException, Py4JJavaError), match="set laminar_pipeline and laminar_generation"):
+        fresh.stage(kafka)
+    assert fresh.outcome() == "unbegun"
+    fresh.set(generation=generation)
+    assert fresh.outcome() == "unbegun"
+    fresh.set(generation=generation + 1)
+    fresh.run("session_begin")
+    fresh.stage(kafka)
+    assert fresh.commit() == (0, "ahead")
+    fresh.set(generation=generation, pipeline="mistakes")
+    fresh.run("session_begin")
+    fresh.stage(kafka)
+    assert fresh.commit() == (0, "missing")
+    fresh.set(pipeline="mistaken")
+    fresh.run("session_begin")
+    fresh.stage(kafka)
+    catalog.engine.delete(SOURCE_CHECKPOINTS.name, col("pipeline").eq("mistaken") & col("kind").eq("head"))
+    assert fresh.commit() == (0, "damaged")
+
+
 def test_a_statement_says_in_the_log_whose_it_is_as_a_session_does(catalog: ld.Catalog, notebook: Notebook) -> None:
     store = SourceCheckpointStore(catalog, "labelled")
     owner = 'note`book; "é"'

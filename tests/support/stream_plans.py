@@ -106,7 +106,12 @@ class TableSink:
         self._outcome = Written.NOTHING
 
     def follow(
-        self, spark: Any, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
+        self,
+        spark: Any,
+        pipeline: str,
+        line: Line | None,
+        batches: Mapping[SinkEpoch, tuple[Line, int]],
+        **told: Any,
     ) -> None:
         self._line, self._earlier = line, batches
 
@@ -260,7 +265,8 @@ class FailingFrame(DeltaFrame):
 
 def said_by(path: str) -> list[dict[str, Any]]:
     """What the commits to a table say of themselves, the oldest first."""
-    return [json.loads(commit["userMetadata"])["laminar"] for commit in reversed(DeltaTable(path).history())]
+    told = [commit["userMetadata"] for commit in reversed(DeltaTable(path).history()) if "userMetadata" in commit]
+    return [json.loads(one)["laminar"] for one in told]
 
 
 def numbers_in(path: str) -> list[int]:

@@ -14,7 +14,7 @@ from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundErr
 from laminar_delta.interop.sparkdir.logs import flattened, parse_offsets
 from laminar_delta.interop.sparkdir.source import DOCUMENT, ENTRIES, LISTING, SOURCES, STORE
 from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position, own_numbers
-from laminar_delta.streaming.documents import Others, document_of, origin_of, query_and_batch
+from laminar_delta.streaming.documents import Others, document_of, is_forked, origin_of, query_and_batch
 from laminar_delta.streaming.kept import KeptBatch
 from laminar_delta.streaming.offsets import kafka_offsets
 
@@ -55,6 +55,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         offsets={batch: document["offsets"].encode()},
         commits={},
         has_later=others.has_delivered(batch),
+        is_forked=is_forked(catalog.reading, state.row),
         is_capture="query_id" not in document,
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )

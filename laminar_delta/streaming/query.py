@@ -22,7 +22,7 @@ from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, parse_offsets, parse_query_id
 from laminar_delta.interop.sparkdir.source import RESTORED
-from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, own_digest, own_numbers
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position, own_digest, own_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,8 +124,13 @@ class RunningQuery:
                 )
         return cls(query_id=query_id, run_id=run_id, directory=directory)
 
-    def planned(self, batch_id: int) -> PlannedLogs:
-        """What the offset log says of a batch: it is written before the batch is run."""
+    def planned(self, batch_id: int, *, with_all_before: bool = False) -> PlannedLogs:
+        """What the offset log says of a batch: it is written before the batch is run.
+
+        Args:
+            batch_id: Which.
+            with_all_before: Also what its sources noted of the batches before: nobody else has kept it.
+        """
         name = f"offsets/{batch_id}"
         data = self.directory.read(name)
         entry = parse_offsets(name, data)
@@ -135,6 +140,10 @@ class RunningQuery:
         for index, offset in enumerate(entry.offsets):
             for number in own_numbers(batch_id, offset, before[index] if index < len(before) else None):
                 self._add_source_log(found, index, number)
+            at = log_position(offset) if with_all_before else None
+            while at is not None and at > 0 and (index, at) not in found.compacted:
+                at -= 1
+                self._add_source_log(found, index, at)
         return found
 
     def entry(self, batch_id: int) -> PlannedBatch | None:

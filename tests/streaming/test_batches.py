@@ -375,7 +375,7 @@ class Lines:
         for batch in range(2):
             assert self.run(self.right, batch).delivery is Delivery.FRESH
 
-    def run(self, query: Planned, batch: int, at: tuple[Step, When] | None = None) -> BatchResult:
+    def run(self, query: Planned, batch: int, at: tuple[BatchStep | Step, When] | None = None) -> BatchResult:
         """One start of a query with a sink of its own, ended at a point if one is named."""
 
         def observe(step: Any, when: When) -> None:
@@ -549,10 +549,10 @@ class UntoldSink(PlainSink):
         super().__init__(name)
         self.shown: dict[str, tuple[int, ...]] = {}
 
-    def write(self, frame: Any) -> None:  # type: ignore[override]
+    def write(self, frame: Any) -> None:
         self.given = frame.numbers
 
-    def commit(self, epoch: SinkEpoch) -> None:  # type: ignore[override]
+    def commit(self, epoch: SinkEpoch) -> None:
         self.shown[epoch.key] = self.given
 
 

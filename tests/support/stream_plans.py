@@ -307,7 +307,9 @@ class Planned:
         if (batch + 1) % COMPACTED_EVERY:
             (log / str(batch)).write_text("\n".join(["v1", *own]))
             return
-        before = [line for number in range(batch) for line in (log / str(number)).read_text().split("\n")[1:]]
+        last = batch - COMPACTED_EVERY
+        names = [*([f"{last}.compact"] if last >= 0 else []), *map(str, range(last + 1, batch))]
+        before = [line for name in names for line in (log / name).read_text().split("\n")[1:]]
         (log / f"{batch}.compact").write_text("\n".join(["v1", *before, *own]))
 
     def deliver(

@@ -140,7 +140,11 @@ class RunningQuery:
         for index, offset in enumerate(entry.offsets):
             for number in own_numbers(batch_id, offset, before[index] if index < len(before) else None):
                 self._add_source_log(found, index, number)
-            at = log_position(offset) if with_all_before else None
+            if not with_all_before or batch_id == 0:
+                continue
+            at = log_position(offset)
+            if at is None:  # a source of another kind notes at most where it began
+                self._add_source_log(found, index, 0)
             while at is not None and at > 0 and (index, at) not in found.compacted:
                 at -= 1
                 self._add_source_log(found, index, at)

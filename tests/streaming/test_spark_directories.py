@@ -359,6 +359,54 @@ def test_a_query_that_ran_without_a_catalog_is_restored_from_its_first_batch_wit
         assert sources(tmp_path / str(batch)) == sorted(["9.compact", *map(str, range(10, batch + 1))])
 
 
+def ticking(home: Path, *, begin: int, end: int) -> Planned:
+    """The directory of a query over Spark's rate source, which notes when it began."""
+    planned = Planned(home, offset=str)
+    (home / "sources/0/0").write_text("v1\n1700000000000")
+    for batch in range(begin, end):
+        (home / "offsets" / str(batch)).write_text(f"v1\n{SAID}\n{batch}")
+        (home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return planned
+
+
+@pytest.mark.parametrize("begin", [0, 3], ids=["from its first batch", "from where Spark still has it"])
+def test_where_a_source_began_is_restored(catalog: ld.Catalog, tmp_path: Path, begin: int) -> None:
+    planned = ticking(tmp_path / "query", begin=begin, end=6)
+    report = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert (len(report.imported), report.skipped, report.notes) == (6 - begin, (), ())
+    for batch in range(begin, 6):
+        made = restore_spark_checkpoint(catalog, "q", batch + 1, tmp_path / str(batch))
+        assert files(tmp_path / str(batch))["sources/0/0"] == b"v1\n1700000000000"
+        assert not any("noted" in note for note in made.notes)
+    # Also where a restored directory was gone on from.
+    made = restore_spark_checkpoint(catalog, "q", 5, tmp_path / "again")
+    assert made.is_new_query
+    for log in ("offsets", "commits"):
+        shutil.copy(planned.home / log / "5", tmp_path / "again" / log / "5")
+    (number,) = capture_spark_checkpoint(catalog, "q", tmp_path / "again").imported
+    restore_spark_checkpoint(catalog, "q", number, tmp_path / "third")
+    assert sources(tmp_path / "third") == ["0"]
+
+
+def test_what_of_a_sources_notes_is_not_kept_is_told(catalog: ld.Catalog, tmp_path: Path) -> None:
+    planned = ticking(tmp_path / "query", begin=2, end=4)
+    (planned.home / "sources/0/0").rename(planned.home / "sources/0/begun")
+    report = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert report.notes == ("what source 0 noted is not captured: sources/0/begun",)
+    made = restore_spark_checkpoint(catalog, "q", 4, tmp_path / "out")
+    assert any("what source 0 noted when it began is not kept" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("begin", [0, 3])
+def test_where_a_source_of_foreach_batch_began_is_restored(catalog: ld.Catalog, tmp_path: Path, begin: int) -> None:
+    planned = ticking(tmp_path / "query", begin=0, end=6)
+    for batch in range(begin, 6):
+        deliver = planned.deliver(catalog, lambda frame, batch: None)
+        deliver(Frame(batch), batch)  # type: ignore[arg-type]  # stands in for Spark's
+    made = restore_spark_checkpoint(catalog, "orders", 6 - begin, tmp_path / "out")
+    assert (made.batch_id, sources(tmp_path / "out")) == (5, ["0"])
+
+
 def test_a_fork_is_restored_under_an_id_of_its_own(query: Path, catalog: ld.Catalog, tmp_path: Path) -> None:
     """The query it comes from goes on: a sink that both write to would take the one's batches for the other's."""
     capture_spark_checkpoint(catalog, "q", query)

@@ -8,7 +8,7 @@ come in too, and another directory can be made from the checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -176,7 +176,12 @@ class SparkSource(Source):
             for number, name in long_entries(self.place, index, numbers):
                 taken[f"{ENTRIES}/{index}", number] = take_state(self.place, name)
             last = log_position(planned.offsets[index])
-            if before is not None or last is None:
+            if before is not None:
+                continue
+            if last is None:  # a source of another kind notes at most where it began
+                for number in self._noted(index)[0]:
+                    if number < batch:
+                        taken[f"{ENTRIES}/{index}", number] = take_state(self.place, f"sources/{index}/{number}")
                 continue
             # Spark has removed what it planned before, and with it nobody else brings these entries.
             for number, found in back_from(self.place, index, last):
@@ -215,7 +220,24 @@ class SparkSource(Source):
 
     def notes(self) -> tuple[str, ...]:
         """See `Source.notes`."""
-        return self._query[1]
+        return (*self._query[1], *(self._left_out() if self._states_from is not None else ()))
+
+    def _left_out(self) -> Iterator[str]:
+        """What sources noted that no batch brings."""
+        planned = self.planned()
+        for index, offset in enumerate(self._offsets_of(planned[-1]) or () if planned else ()):
+            if log_position(offset) is None:
+                numbers, others = self._noted(index)
+                left = [*others, *(str(number) for number in numbers if number > planned[-1])]
+                if left:
+                    yield f"what source {index} noted is not captured: {', '.join(f'sources/{index}/{one}' for one in left)}"
+
+    def _noted(self, index: int) -> tuple[list[int], list[str]]:
+        """What lies where a source notes something for itself: entries by their numbers, and anything else by name."""
+        found = sorted(entry.name for entry in self.place.entries(f"sources/{index}") if not entry.name.startswith("."))
+        numbers = {name: parse_integer(name, _BATCHES) for name in found}
+        plain = [number for name, number in numbers.items() if number is not None and name == str(number)]
+        return plain, [name for name, number in numbers.items() if number is None or name != str(number)]
 
     def _manifest(self, batch: int, planned: bytes, committed: bytes) -> CheckpointManifest:
         entry = parse_offsets(f"offsets/{batch}", planned)

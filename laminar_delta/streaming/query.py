@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow.fs import LocalFileSystem
 from pyspark.errors import PySparkException
 
@@ -112,9 +112,11 @@ class RunningQuery:
             directory = Directory(location.rstrip("/"), spark)
             return cls(query_id=parse_query_id(directory.read("metadata")), run_id=None, directory=directory)
         query_id, run_id, resolved = found
-        directory = Directory((location or resolved).rstrip("/"), spark)
-        if location is not None:
-            stored = parse_query_id(directory.read("metadata"))
+        # As Spark resolved it: what was named can be another place for this process, where the default file system is no disk.
+        directory = Directory(resolved.rstrip("/"), spark)
+        named = None if location is None else _qualified(spark, location).rstrip("/")
+        if named is not None and named != directory.location:
+            stored = parse_query_id(Directory(named, spark).read("metadata"))
             if stored != query_id:
                 raise ConflictError(
                     f"{location} is the checkpoint directory of query {stored}, and this batch is of query {query_id}",
@@ -209,6 +211,22 @@ def _ask_jvm(spark: SparkSession, *, is_needed: bool) -> tuple[str, str, str] | 
     if execution is None:
         return None
     return query_id, str(execution.runId().toString()), str(execution.resolvedCheckpointRoot())
+
+
+def _qualified(spark: SparkSession, location: str) -> str:
+    """A path as Spark has it: with the scheme of the file system it is on. Raises `InvalidInputError` where there is none."""
+    jvm = spark._jvm
+    assert jvm is not None
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(location)
+        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return str(system.makeQualified(path).toString())
+    except Py4JJavaError as error:
+        raise InvalidInputError(
+            f"{location} is no place that Spark can reach: {error.java_exception}",
+            expected="the checkpoint_location that the query is started with",
+            found=location,
+        ) from error
 
 
 def _execution(spark: SparkSession, query_id: str):  # type: ignore[no-untyped-def]  # an object of the JVM

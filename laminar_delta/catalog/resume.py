@@ -8,12 +8,12 @@ that was only paused may have shown it in between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.deliveries import Deliveries
 from laminar_delta.catalog.healing import find_row, find_rows
-from laminar_delta.catalog.reconcile import Action, ReconcileReport, Reconciliation, SinkAnswer
+from laminar_delta.catalog.reconcile import Action, OpenCheckpoint, ReconcileReport, Reconciliation, SinkAnswer
 from laminar_delta.catalog.sinks import SinkEpoch, Sinks, Step, raised
 from laminar_delta.errors import SessionStateError, StorageError
 from laminar_delta.model.status import SinkCommitStatus
@@ -35,6 +35,8 @@ class ResumeReport:
     repeated: Mapping[str, tuple[int, ...]]
     """By sink, epochs that it shows although the chosen checkpoint lies before them: their records come to it again. Empty
     unless a sink lost what it had pre-committed, or a checkpoint was damaged."""
+    perhaps_repeated: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The same for epochs of which a sink cannot tell whether it shows them (`landed` is None)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,8 @@ class Resumption:
                 pipeline_hash=self.pipeline_hash,
                 start_over=self.start_over,
             )
-        return ResumeReport(recovery=recovery, reconciled=reconciled, repeated=self._repeated(recovery))
+        shown, untold = self._repeated(recovery, reconciled)
+        return ResumeReport(recovery=recovery, reconciled=reconciled, repeated=shown, perhaps_repeated=untold)
 
     def _roll_back(self, undelivered: tuple[SinkAnswer, ...], last: SinkEpoch) -> None:
         prepared = self.sinks.prepared()
@@ -91,19 +94,30 @@ class Resumption:
                 with self.sinks.step(Step.RECORD):
                     self.writer.set_sink_statuses(answer.checkpoint_id, {answer.sink: SinkCommitStatus.committed()})
 
-    def _repeated(self, recovery: RecoveryReport) -> dict[str, tuple[int, ...]]:
+    def _repeated(
+        self, recovery: RecoveryReport, reconciled: ReconcileReport
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+        """By sink, epochs passed over that it shows, and those that it may show."""
         skipped = {skipped.checkpoint_id for skipped in recovery.skipped}
+        shown, untold = dict[str, tuple[int, ...]](), dict[str, tuple[int, ...]]()
         if not skipped:
-            return {}
+            return shown, untold
         reading = self.writer.reading
         deliveries = Deliveries(reading, self.writer.pipeline)
-        shown: dict[str, tuple[int, ...]] = {}
+        told = {(answer.checkpoint_id, answer.sink): answer.landed for answer in reconciled.answers}
         for row in find_rows(reading, self.writer.pipeline).rows:
             if row["checkpoint_id"] in skipped:
-                for name, status in deliveries.statuses(row).items():
+                checkpoint = OpenCheckpoint(row=row, statuses=deliveries.statuses(row))
+                for name, status in checkpoint.statuses.items():
                     if status.is_committed:
                         shown[name] = (*shown.get(name, ()), row["epoch"])
-        return shown
+                    elif name in self.sinks.by_name:
+                        asked = row["checkpoint_id"], name
+                        # One that an earlier start passed over is not asked about any more when sinks are reconciled.
+                        landed = told[asked] if asked in told else self.sinks.landed(checkpoint.epoch_of(name), name)
+                        if landed is None:
+                            untold[name] = (*untold.get(name, ()), row["epoch"])
+        return shown, untold
 
 
 def is_delivered(reading: Reading, pipeline: str, checkpoint_id: int) -> bool:

@@ -139,6 +139,11 @@ class PassedOver:
         statuses = self.checkpoint.statuses
         return sorted(name for name in sinks if name in statuses and statuses[name].is_committed)
 
+    def may_be_in(self, sink: str) -> bool:
+        """Whether that sink may have it: not if it was not to get it, or did not take it."""
+        status = self.checkpoint.statuses.get(sink)
+        return status is not None and status.kind is not SinkCommitKind.FAILED
+
 
 def passed_over(reading: Reading, pipeline: str, head: Head | None) -> list[PassedOver]:
     """The checkpoints after the one that a pipeline goes on from, the newest first; all where it goes on from none."""
@@ -173,6 +178,18 @@ def lines_left(reading: Reading, row: Row | None, over: Iterable[PassedOver]) ->
                 made_for = line_of(reading, below) if is_below and not deliveries.is_delivered(below) else None
                 found.add(None if made_for is None else made_for[0])
     return frozenset(line for line in found if line is not None)
+
+
+def was_left(reading: Reading, line: Line) -> bool:
+    """Whether a checkpoint of another line was saved after the first of this one: who saved it may have closed this one."""
+    began = False
+    for row in reversed(_newest_first(find_rows(reading, line.pipeline).rows)):
+        # Rows say their line themselves; of older ones that do not, the state is not read for this.
+        made_for = line_of(reading, row) if batch_said(row) else None
+        if made_for is not None and made_for[0] != line and began:
+            return True
+        began = began or (made_for is not None and made_for[0] == line)
+    return False
 
 
 def is_given_up(reading: Reading, pipeline: str, one: PassedOver) -> bool:

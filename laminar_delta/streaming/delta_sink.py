@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from laminar_delta.logs import Event, log_event
 from laminar_delta.streaming.batch import Written
 from laminar_delta.streaming.delta_table import MODES, Landed, Search, SinkTable, first_line
 from laminar_delta.streaming.lines import Head, came_from, line_of
-from laminar_delta.streaming.sinks import CLOSED_LINE
+from laminar_delta.streaming.sinks import CLOSED_LINE, MAY_HAVE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +82,8 @@ class DeltaSink:
         self._pipeline: str | None = None
         self._line: Line | None = None
         self._batches: Mapping[SinkEpoch, tuple[Line, int]] = {}
+        self._tried: Collection[tuple[Line, int]] = ()
+        self._may_be_closed = False
         self._given: DataFrame | None = None
         self._held: dict[SinkEpoch, DataFrame] = {}
         self._outcomes: dict[SinkEpoch, Written] = {}
@@ -101,7 +103,14 @@ class DeltaSink:
         return self._table.reference()
 
     def follow(
-        self, spark: SparkSession, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
+        self,
+        spark: SparkSession,
+        pipeline: str,
+        line: Line | None,
+        batches: Mapping[SinkEpoch, tuple[Line, int]],
+        *,
+        tried: Collection[tuple[Line, int]] = (),
+        may_be_closed: bool = False,
     ) -> None:
         """See `LineSink`."""
         if self._pipeline not in (None, pipeline):
@@ -113,6 +122,7 @@ class DeltaSink:
             )
         self._pipeline = pipeline
         self._spark, self._line, self._batches = spark, line, batches
+        self._tried, self._may_be_closed = tried, may_be_closed
         if line is not None:
             self._tell_expiry(line)
 
@@ -167,24 +177,52 @@ class DeltaSink:
                     f"batch {batch_id} could not be written to {self.table}: {first_line(error)}"
                 ) from error
         search = self._find(line, batch_id)
-        if search.found is None and search.closed_at is not None:
-            raise ConflictError(
-                f"batch {batch_id} was not written to {self.table}: its line was closed there by version {search.closed_at}, "
-                "when another query went on in its place, or a rewind",
-                expected=f"{line.application_id} is open",
-                found=f"closed by version {search.closed_at}",
-                next_step="Rewind the pipeline to the checkpoint the query goes on from: that begins a line of its own.",
-                details={CLOSED_LINE: line.application_id},
-            )
-        if search.found is None and search.is_whole:
+        if search.found is None:
+            self._check_skipped(search, line, batch_id)
+        is_own = search.found is not None and search.found.generation == epoch.generation
+        self._outcomes = {epoch: Written.WRITTEN if is_own else Written.FOUND}
+
+    def _check_skipped(self, search: Search, line: Line, batch_id: int) -> None:
+        """Lets a write pass that Delta skipped without the history telling why only where nothing else can be the reason.
+
+        That is so where an earlier try of the batch was saved, because batches are shown after that, and is not known to have
+        failed, and nobody can have closed the line since. The log may have been cleaned of its commit then.
+
+        Raises:
+            ConflictError: The table may lack the batch.
+        """
+        at = search.closed_at
+        if at is None and search.is_whole:
             raise ConflictError(
                 f"Delta skipped the write of batch {batch_id} to {self.table}, and its history does not have the batch",
                 expected=f"a commit of {line.application_id} with batch {batch_id}",
                 found=None,
                 next_step="See what else writes to the table under that transaction identifier.",
             )
-        is_own = search.found is not None and search.found.generation == epoch.generation
-        self._outcomes = {epoch: Written.WRITTEN if is_own else Written.FOUND}
+        is_tried = (line, batch_id) in self._tried
+        if at is None and is_tried and not self._may_be_closed:
+            return
+        if at is None and not self._may_be_closed:
+            raise ConflictError(
+                f"Delta skipped the write of batch {batch_id} to {self.table}, whose log was cleaned since its first version: "
+                "what is left does not have the batch, and no earlier try of it is in the catalog",
+                expected=f"a commit of {line.application_id} with batch {batch_id}",
+                found=None,
+                next_step="See what else writes to the table under that transaction identifier, or whether the table was "
+                f"given the batch under a catalog that is gone. Then rewind pipeline {line.pipeline!r} to the checkpoint it "
+                "goes on from: that begins a line of its own.",
+            )
+        by = "by a commit that the log has no more" if at is None else f"by version {at}"
+        unsure = is_tried and not search.is_whole
+        raise ConflictError(
+            f"batch {batch_id} was not written to {self.table}: its line was closed there {by}, "
+            "when another query went on in its place, or a rewind"
+            + ("; or the table has it since an earlier try, which the log does not tell any more" if unsure else ""),
+            expected=f"{line.application_id} is open",
+            found=f"closed {by}",
+            next_step="Rewind the pipeline to the checkpoint the query goes on from: that begins a line of its own.",
+            details={CLOSED_LINE: line.application_id, MAY_HAVE: unsure},
+        )
 
     def abort(self, epoch: SinkEpoch) -> None:
         """See `ExactlyOnceSink`. A late commit of the batch by another process is the only one there will be, or is skipped."""

@@ -48,7 +48,17 @@ def batch_said(row: Row) -> Mapping[str, Any]:
 
 def origin_of(reading: Reading, row: Row) -> Row:
     """The row of the checkpoint that a derived one comes from, by however many steps."""
-    seen = set()
+    return _steps(reading, row)[-1]
+
+
+def is_forked(reading: Reading, row: Row) -> bool:
+    """Whether a checkpoint comes from another pipeline, by however many steps."""
+    return any(step["derived_from_pipeline"] not in (None, row["pipeline"]) for step in _steps(reading, row))
+
+
+def _steps(reading: Reading, row: Row) -> list[Row]:
+    """The row, and those it comes from, one by one."""
+    seen, steps = set(), [row]
     while row["external_id"] is None and row["derived_from_id"] is not None:
         key = row["derived_from_pipeline"], row["derived_from_id"]
         if key in seen:
@@ -59,7 +69,8 @@ def origin_of(reading: Reading, row: Row) -> Row:
         if not rows:
             break
         row = rows[0]
-    return row
+        steps.append(row)
+    return steps
 
 
 def query_and_batch(row: Row, document: Mapping[str, Any]) -> tuple[str | None, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,10 @@ from laminar_delta.catalog.reading import raise_unless_damage
 from laminar_delta.catalog.tables import MANIFESTS
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, InvalidInputError, NotFoundError, StorageError
-from laminar_delta.interop.sparkdir.logs import flattened, parse_offsets
+from laminar_delta.interop.sparkdir.logs import NO_OFFSET, flattened, parse_offsets
 from laminar_delta.interop.sparkdir.source import DOCUMENT, ENTRIES, LISTING, SOURCES, STORE
 from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position, own_numbers
-from laminar_delta.streaming.documents import Others, document_of, origin_of, query_and_batch
+from laminar_delta.streaming.documents import Others, document_of, is_forked, origin_of, query_and_batch
 from laminar_delta.streaming.kept import KeptBatch
 from laminar_delta.streaming.offsets import kafka_offsets
 
@@ -55,6 +56,7 @@ def find_batch(catalog: Catalog, pipeline: str, checkpoint_id: int) -> KeptBatch
         offsets={batch: document["offsets"].encode()},
         commits={},
         has_later=others.has_delivered(batch),
+        is_forked=is_forked(catalog.reading, state.row),
         is_capture="query_id" not in document,
         lacks_state=LISTING in state.inline() and not _has_store(state),
     )
@@ -181,9 +183,8 @@ def _add_source_logs(kept: KeptBatch, others: Others) -> None:
         last = log_position(offset)
         if last is not None:
             wanted[index] = last
+    _add_beginnings(kept, others, [index for index in range(len(kept.planned.offsets)) if index not in wanted])
     if not wanted:
-        # Where a source of another kind began, if this is the batch that began.
-        kept.source_logs.update(_entries(document_of(kept.state) or {}))
         return
     batches = [kept.batch_id, *(batch for batch in reversed(others.batches) if batch < kept.batch_id)]
     document: Mapping[str, Any] = {}
@@ -207,6 +208,45 @@ def _add_source_logs(kept: KeptBatch, others: Others) -> None:
             found=others.batches,
             next_step="Restore the checkpoint of that batch if it was retired, or choose a later checkpoint.",
         )
+
+
+def _add_beginnings(kept: KeptBatch, others: Others, indexes: list[int]) -> None:
+    """What sources noted that number nothing themselves: where they began, with the first batch there is of the query.
+
+    A source of Spark's `rate` without it would begin anew, and count from there.
+    """
+    if not indexes:
+        return
+    number = _first_of(kept, others)
+    state = kept.state if number == kept.batch_id else others.state(number)
+    document = {} if state is None else document_of(state) or {}
+    made_from = _made_from(kept, document)
+    earlier: Mapping[str, bytes] = {}
+    if made_from is not None:
+        with suppress(NotFoundError):
+            earlier = find_batch(others.catalog, *made_from).source_logs
+    own = _entries(document_of(kept.state) or {})
+    for index in indexes:
+        found = {**earlier, **_entries(document), **({} if state is None else _whole_entries(state, index)), **own}
+        noted = {name: entry for name, entry in found.items() if name.startswith(f"sources/{index}/")}
+        kept.source_logs.update(noted)
+        offset = kept.planned.offsets[index]
+        # Kafka's is asked for by a first batch only, and Delta has none.
+        if not noted and number > 0 and offset != NO_OFFSET and flattened(offset)[0] == "spark":
+            kept.notes.append(
+                f"what source {index} noted when it began is not kept, if it did: batch {number} is the first there is of "
+                "the query. Spark's rate source counts from what it noted"
+            )
+
+
+def _first_of(kept: KeptBatch, others: Others) -> int:
+    """The first batch that there is of the query; where some are gone in between, perhaps a later one."""
+    batches = [batch for batch in others.batches if batch < kept.batch_id]
+    if not batches or others.state(batches[0]) is not None:
+        return batches[0] if batches else kept.batch_id
+    # Below the first one are those of other queries. Not all are read: there may be thousands.
+    at = bisect_left(batches, True, key=lambda batch: others.state(batch) is not None)
+    return batches[at] if at < len(batches) else kept.batch_id
 
 
 def _add_unfinished(kept: KeptBatch, others: Others) -> None:

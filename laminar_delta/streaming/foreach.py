@@ -201,7 +201,8 @@ class ForeachBatch:
             return starting.run(batch_id, self.failed_sinks, start_over=self.start_over, after_reset=self.after_reset)
 
     def _deliver(self, run: Run, frame: DataFrame, batch_id: int, clock: float) -> BatchResult:
-        planned = run.query.planned(batch_id)
+        # The first batch that the catalog has of a query which ran without it brings what its sources noted until then.
+        planned = run.query.planned(batch_id, with_all_before=run.head is None)
         run.check_same(batch_id, planned)
         if run.head is not None and run.head.is_batch(run.query.query_id, batch_id):
             _run_for_nobody(frame)

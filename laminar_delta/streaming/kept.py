@@ -33,6 +33,8 @@ class KeptBatch:
     """By path below the directory."""
     has_later: bool = False
     """Whether the catalog has later batches of the same query that were delivered."""
+    is_forked: bool = False
+    """Whether it comes from another pipeline, whose query goes on beside."""
     unfinished: dict[str, bytes] = field(default_factory=dict)
     """By path below the directory, the plan of the batch after, where that was saved and not delivered: what the sources noted,
     then the entry of the offset log."""
@@ -66,6 +68,7 @@ class KeptBatch:
             planned=planned,
             offsets=offsets,
             has_later=self.has_later or other.has_later,
+            is_forked=self.is_forked,
             unfinished=self.unfinished,
             is_capture=self.is_capture,
         )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow.fs import LocalFileSystem
 from pyspark.errors import PySparkException
 
@@ -22,7 +22,7 @@ from laminar_delta.errors import ConflictError, InvalidInputError, NotFoundError
 from laminar_delta.interop.place import Place
 from laminar_delta.interop.sparkdir.logs import PlannedBatch, parse_offsets, parse_query_id
 from laminar_delta.interop.sparkdir.source import RESTORED
-from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, own_digest, own_numbers
+from laminar_delta.interop.sparkdir.sourcelogs import COMPACT, log_position, own_digest, own_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,9 +112,11 @@ class RunningQuery:
             directory = Directory(location.rstrip("/"), spark)
             return cls(query_id=parse_query_id(directory.read("metadata")), run_id=None, directory=directory)
         query_id, run_id, resolved = found
-        directory = Directory((location or resolved).rstrip("/"), spark)
-        if location is not None:
-            stored = parse_query_id(directory.read("metadata"))
+        # As Spark resolved it: what was named can be another place for this process, where the default file system is no disk.
+        directory = Directory(resolved.rstrip("/"), spark)
+        named = None if location is None else _qualified(spark, location).rstrip("/")
+        if named is not None and named != directory.location:
+            stored = parse_query_id(Directory(named, spark).read("metadata"))
             if stored != query_id:
                 raise ConflictError(
                     f"{location} is the checkpoint directory of query {stored}, and this batch is of query {query_id}",
@@ -124,8 +126,13 @@ class RunningQuery:
                 )
         return cls(query_id=query_id, run_id=run_id, directory=directory)
 
-    def planned(self, batch_id: int) -> PlannedLogs:
-        """What the offset log says of a batch: it is written before the batch is run."""
+    def planned(self, batch_id: int, *, with_all_before: bool = False) -> PlannedLogs:
+        """What the offset log says of a batch: it is written before the batch is run.
+
+        Args:
+            batch_id: Which.
+            with_all_before: Also what its sources noted of the batches before: nobody else has kept it.
+        """
         name = f"offsets/{batch_id}"
         data = self.directory.read(name)
         entry = parse_offsets(name, data)
@@ -135,6 +142,14 @@ class RunningQuery:
         for index, offset in enumerate(entry.offsets):
             for number in own_numbers(batch_id, offset, before[index] if index < len(before) else None):
                 self._add_source_log(found, index, number)
+            if not with_all_before or batch_id == 0:
+                continue
+            at = log_position(offset)
+            if at is None:  # a source of another kind notes at most where it began
+                self._add_source_log(found, index, 0)
+            while at is not None and at > 0 and (index, at) not in found.compacted:
+                at -= 1
+                self._add_source_log(found, index, at)
         return found
 
     def entry(self, batch_id: int) -> PlannedBatch | None:
@@ -196,6 +211,22 @@ def _ask_jvm(spark: SparkSession, *, is_needed: bool) -> tuple[str, str, str] | 
     if execution is None:
         return None
     return query_id, str(execution.runId().toString()), str(execution.resolvedCheckpointRoot())
+
+
+def _qualified(spark: SparkSession, location: str) -> str:
+    """A path as Spark has it: with the scheme of the file system it is on. Raises `InvalidInputError` where there is none."""
+    jvm = spark._jvm
+    assert jvm is not None
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(location)
+        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return str(system.makeQualified(path).toString())
+    except Py4JJavaError as error:
+        raise InvalidInputError(
+            f"{location} is no place that Spark can reach: {error.java_exception}",
+            expected="the checkpoint_location that the query is started with",
+            found=location,
+        ) from error
 
 
 def _execution(spark: SparkSession, query_id: str):  # type: ignore[no-untyped-def]  # an object of the JVM

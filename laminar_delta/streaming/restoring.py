@@ -87,8 +87,9 @@ def restore_spark_checkpoint(
         captured_in: The pipeline into which the query's directory was captured, where that is another: its batch has what only
             a finished one has, state and commit.
         new_query: Whether the query gets a new id. Delta and others know a batch by the query's id and its number, and skip one
-            they have. So going back needs a new id, and going on where it was needs the old one. By default it is new when the
-            catalog has later batches of the query that were delivered: one that only some sinks have is still to be completed.
+            they have. So going back needs a new id, and so does a fork; going on where it was needs the
+            old one. By default it is new when the catalog has later batches of the query that were delivered (one that only
+            some sinks have is still to be completed), and for a checkpoint that was forked off another pipeline.
         overwrite: Also where there is a directory with something in it, on a local disk only. It is moved aside, not deleted.
         without_state: Also when the query has state and the checkpoint was captured without it.
         dry_run: Only tell.
@@ -119,7 +120,7 @@ def restore_spark_checkpoint(
             if not overwrite
             else "Name another place: only a local directory can be moved aside.",
         )
-    fresh = kept.has_later if new_query is None else new_query
+    fresh = kept.has_later or kept.is_forked if new_query is None else new_query
     query_id = str(uuid.uuid4()) if fresh or kept.query_id is None else kept.query_id
     goes_on = query_id == kept.query_id
     made = RestoredCheckpoint(

@@ -12,12 +12,14 @@ from laminar_delta.catalog.reconcile import open_checkpoints
 from laminar_delta.errors import ConflictError
 from laminar_delta.logs import Event, log_event
 from laminar_delta.streaming.agreement import (
+    PassedOver,
     check_begun_behind,
     check_not_shown,
     check_offsets,
     is_given_up,
     lines_left,
     passed_over,
+    was_left,
 )
 from laminar_delta.streaming.lines import Head, Line, line_of, plan_of
 from laminar_delta.streaming.plans import Plan
@@ -100,7 +102,7 @@ class Starting:
         if head is None:
             behind = [one for one in behind if not is_given_up(reading, pipeline, one)]
         check_not_shown(pipeline, head, line, self._by_line, behind)
-        self._tell_sinks(line, {**earlier, **self._epochs((one.checkpoint, one.made_for) for one in behind)})
+        self._tell_sinks(line, {**earlier, **self._epochs((one.checkpoint, one.made_for) for one in behind)}, over=over)
         return Run(
             query=self.query,
             writer=self.writer,
@@ -148,10 +150,15 @@ class Starting:
                 found |= {left.epoch_of(sink.name): made_for for sink in self.sinks}
         return found
 
-    def _tell_sinks(self, line: Line | None, earlier: Mapping[SinkEpoch, tuple[Line, int]]) -> None:
+    def _tell_sinks(
+        self, line: Line | None, earlier: Mapping[SinkEpoch, tuple[Line, int]], *, over: Sequence[PassedOver] = ()
+    ) -> None:
+        may_be_closed = line is not None and was_left(self.writer.reading, line)
         for sink in self.sinks:
             if isinstance(sink, LineSink):
-                sink.follow(self.spark, self.writer.pipeline, line, earlier)
+                # Also of what is given up on purpose: it may have that all the same.
+                tried = [one.made_for for one in over if one.made_for is not None and one.may_be_in(sink.name)]
+                sink.follow(self.spark, self.writer.pipeline, line, earlier, tried=tried, may_be_closed=may_be_closed)
 
     @property
     def _by_line(self) -> frozenset[str]:
@@ -159,22 +166,25 @@ class Starting:
         return frozenset(sink.name for sink in self.sinks if isinstance(sink, LineSink))
 
     def _tell_repeats(self, resumed: ResumeReport) -> None:
-        """Says which sinks will have a batch twice: those that can neither recognise it nor take back what they show."""
-        for sink, epochs in resumed.repeated.items():
-            if sink in self._by_line:
-                continue
-            log_event(
-                _LOG,
-                logging.WARNING,
-                Event.BATCHES_REPEATED,
-                "pipeline %s: sink %s has epochs %s of checkpoints that are passed over, and gets their records again",
-                self.writer.pipeline,
-                sink,
-                list(epochs),
-                pipeline=self.writer.pipeline,
-                sink=sink,
-                epochs=list(epochs),
-            )
+        """Says which sinks will have a batch twice, or may: they can neither recognise it nor take back what they show."""
+        for has, repeated in (("has", resumed.repeated), ("cannot tell whether it has", resumed.perhaps_repeated)):
+            for sink, epochs in repeated.items():
+                if sink in self._by_line:
+                    continue
+                log_event(
+                    _LOG,
+                    logging.WARNING,
+                    Event.BATCHES_REPEATED,
+                    "pipeline %s: sink %s %s epochs %s of checkpoints that are passed over, and gets their records again",
+                    self.writer.pipeline,
+                    sink,
+                    has,
+                    list(epochs),
+                    pipeline=self.writer.pipeline,
+                    sink=sink,
+                    epochs=list(epochs),
+                    is_certain=repeated is resumed.repeated,
+                )
 
 
 def _earlier(reading: Reading, line: Line, batch_id: int, head: Head | None) -> Plan | None:

@@ -14,7 +14,7 @@ from laminar_delta.streaming.agreement import shown_already
 from laminar_delta.streaming.batch import BatchResult, Delivery, Written
 from laminar_delta.streaming.lines import Head, Line
 from laminar_delta.streaming.plans import OFFSETS, Plan
-from laminar_delta.streaming.sinks import CLOSED_LINE, FrameSink, LineSink
+from laminar_delta.streaming.sinks import CLOSED_LINE, MAY_HAVE, FrameSink, LineSink
 
 if TYPE_CHECKING:
     from laminar_delta.catalog.coordinator import Coordinator
@@ -133,6 +133,8 @@ class Run:
                 f"Rewind pipeline {self.writer.pipeline!r} to checkpoint {number}, from which this query goes on "
                 f"(`writer.rewind({number}, reason=…)`): that begins a line of its own. Then start the query again."
             )
+        if cause.details.get(MAY_HAVE):
+            next_step = f"Look whether the sink has the records of that batch; if so, take them out. {next_step}"
         raise ConflictError(
             cause.message,
             expected=cause.expected,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from laminar_delta.catalog.sinks import ExactlyOnceSink, RedrivableSink, SinkEpoch
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CLOSED_LINE = "closed_line"
 """Among the details of a sink's `ConflictError`, the line of which it takes nothing any more."""
+MAY_HAVE = "may_have_it"
+"""The same, whether the sink may have the batch from an earlier try all the same."""
 
 
 @runtime_checkable
@@ -25,7 +27,8 @@ class FrameSink(ExactlyOnceSink, Protocol):
 
     A batch that Spark runs again comes under a later generation, so under another `SinkEpoch.key`: the sink is asked first what
     it has of the earlier try, and told to drop what must not be shown. A sink whose pre-committed output outlives the process
-    has `prepared` too (`RedrivableSink`). Of sinks without it, and other than Delta tables, a pipeline may have one.
+    has `prepared` too (`RedrivableSink`). Of sinks without it, and other than Delta tables, a pipeline may have one. Where its
+    `landed` answers None, it may be given a batch twice, which is warned of.
     """
 
     def write(self, frame: DataFrame) -> None:
@@ -37,9 +40,19 @@ class LineSink(FrameSink, Protocol):
     """A sink that tells batches apart by their line and number, so that a batch that comes again is recognised by itself."""
 
     def follow(
-        self, spark: SparkSession, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
+        self,
+        spark: SparkSession,
+        pipeline: str,
+        line: Line | None,
+        batches: Mapping[SinkEpoch, tuple[Line, int]],
+        *,
+        tried: Collection[tuple[Line, int]] = (),
+        may_be_closed: bool = False,
     ) -> None:
         """Says what epochs are: those of earlier tries in `batches`; others are batches of `line`, one below their number.
+
+        It may have the batches in `tried` from an earlier try. With `may_be_closed` others went on in the place of that line
+        after it had begun, and may have closed it.
 
         Raises:
             SessionStateError: It is the sink of another pipeline.

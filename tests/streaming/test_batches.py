@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.choosing import FailedSinks
-from laminar_delta.catalog.sinks import Step, When
+from laminar_delta.catalog.sinks import SinkEpoch, Step, When
 from laminar_delta.errors import ConflictError, FencedError, InvalidInputError, SessionStateError, StorageError
 from laminar_delta.streaming import (
     Batch,
@@ -374,7 +375,7 @@ class Lines:
         for batch in range(2):
             assert self.run(self.right, batch).delivery is Delivery.FRESH
 
-    def run(self, query: Planned, batch: int, at: tuple[Step, When] | None = None) -> BatchResult:
+    def run(self, query: Planned, batch: int, at: tuple[BatchStep | Step, When] | None = None) -> BatchResult:
         """One start of a query with a sink of its own, ended at a point if one is named."""
 
         def observe(step: Any, when: When) -> None:
@@ -386,6 +387,14 @@ class Lines:
 
     def told(self) -> list[str]:
         return [f"{one['application_id']} {'closed' if 'closed' in one else one['batch']}" for one in said_by(self.out)]
+
+
+def numbers(*given: int) -> pa.Table:
+    return pa.table({"id": pa.array(given, pa.int64())})
+
+
+def written_by_others(path: str) -> None:
+    write_deltalake(path, numbers(99), mode="append")
 
 
 RIGHT, WRONG = "laminar:orders:right:0", "laminar:orders:wrong:0"
@@ -420,7 +429,9 @@ def test_a_line_that_was_left_is_closed_before_anything_of_the_next_is_shown(
     assert lines.told() == [*BOTH, f"{RIGHT} closed", f"{WRONG} 0", f"{WRONG} 1"]
 
 
-@pytest.mark.parametrize("kept", [100, 1], ids=["the whole history", "its last commit only"])
+@pytest.mark.parametrize(
+    "kept", [100, 1, 0], ids=["the whole history", "its last commit only", "nothing of the line any more"]
+)
 def test_a_query_whose_line_was_closed_is_told_where_to_go_back_to(
     catalog: ld.Catalog, tmp_path: Path, kept: int
 ) -> None:
@@ -429,18 +440,76 @@ def test_a_query_whose_line_was_closed_is_told_where_to_go_back_to(
     with pytest.raises(StorageError, match="was not delivered"):
         lines.run(lines.wrong, 0)
     lines.frames = DeltaFrame
-    forget_commits(lines.out, but=kept)
     assert lines.told()[-1] == f"{RIGHT} closed"
+    if not kept:
+        written_by_others(lines.out)
+    forget_commits(lines.out, but=kept or 1)
+    how = "by version 2" if kept else "by a commit that the log has no more"
     for _ in range(2):
         with pytest.raises(ConflictError, match=r"batch 2 was not written to .*/out: its line was closed") as caught:
             lines.run(lines.right, 2)
         assert "to checkpoint 2" in caught.value.next_step
-        assert (caught.value.details["checkpoint_id"], caught.value.found) == (2, "closed by version 2")
+        assert (caught.value.details["checkpoint_id"], caught.value.found) == (2, f"closed {how}")
+        assert "Look whether the sink has" not in caught.value.next_step  # the tries before were refused
     assert 2 not in numbers_in(lines.out)
     with catalog.writer("orders") as writer:
         lineage = writer.rewind(2, reason="as it says").checkpoint_id
     assert lines.run(lines.right, 2).sinks == {"out": WRITTEN}
     assert lines.told()[-1] == f"laminar:orders:right:{lineage} 2"
+
+
+def test_a_batch_that_a_table_has_is_recognised_when_its_log_does_not_tell_any_more(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """Nobody can have closed the line, and the batch had been saved: it is the only reason for Delta to skip it."""
+    lines = Lines(catalog, tmp_path)
+    with pytest.raises(KilledError):
+        lines.run(lines.right, 2, (Step.COMMIT, When.AFTER))
+    written_by_others(lines.out)
+    forget_commits(lines.out, but=1)
+    with pytest.raises(KilledError):  # also by a start after one that came to nothing
+        lines.run(lines.right, 2, (BatchStep.FUNCTION, When.BEFORE))
+    again = lines.run(lines.right, 2)
+    assert (again.delivery, again.sinks) == (Delivery.REPLAYED_WRITTEN, {"out": FOUND})
+    assert lines.run(lines.right, 3).sinks == {"out": WRITTEN}
+    assert numbers_in(lines.out) == [0, 1, 2, 3, 99]
+
+
+def test_where_a_line_may_have_been_closed_since_a_batch_is_not_taken_for_shown(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """The batch had been saved, another query began in its place, and of all that the log tells nothing any more."""
+    lines = Lines(catalog, tmp_path)
+    with pytest.raises(KilledError):
+        lines.run(lines.right, 2, (Step.COMMIT, When.BEFORE))
+    written_by_others(lines.out)
+    forget_commits(lines.out, but=1)
+    with pytest.raises(KilledError):
+        lines.run(lines.wrong, 0, (Step.COMMIT, When.BEFORE))
+    written_by_others(lines.out)
+    forget_commits(lines.out, but=1)
+    for _ in range(2):
+        with pytest.raises(ConflictError, match=r"its line was closed there .*; or the table has it") as caught:
+            lines.run(lines.right, 2)
+        assert "Look whether the sink has the records" in caught.value.next_step
+        assert "to checkpoint 2" in caught.value.next_step
+    assert 2 not in numbers_in(lines.out)
+
+
+def test_a_batch_that_a_table_has_from_nobody_in_the_catalog_is_not_taken_for_delivered(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    lines = Lines(catalog, tmp_path)
+    told = CommitProperties(app_transactions=[Transaction(RIGHT, 7)])
+    write_deltalake(lines.out, numbers(99), mode="append", commit_properties=told)
+    forget_commits(lines.out, but=1)
+    for _ in range(2):  # a try that was refused is none that it can have it from
+        with pytest.raises(StorageError, match="was not delivered") as caught:
+            lines.run(lines.right, 2)
+        cause = caught.value.__cause__
+        assert isinstance(cause, ConflictError)
+        assert "whose log was cleaned" in cause.message
+        assert "rewind pipeline 'orders'" in cause.next_step
 
 
 @pytest.mark.parametrize("step", [BatchStep.RESUME, BatchStep.FUNCTION, Step.SAVE, Step.RECORD], ids=str)
@@ -471,6 +540,47 @@ class PlainSink:
         self.name = name
 
     write = pre_commit = commit = abort = landed = lambda self, given: None
+
+
+class UntoldSink(PlainSink):
+    """One that shows what it is given at once, under the key of the epoch, and cannot tell afterwards."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.shown: dict[str, tuple[int, ...]] = {}
+
+    def write(self, frame: Any) -> None:
+        self.given = frame.numbers
+
+    def commit(self, epoch: SinkEpoch) -> None:
+        self.shown[epoch.key] = self.given
+
+
+@pytest.mark.parametrize("starts", [1, 2], ids=["by the next start", "by one after a start that came to nothing"])
+def test_a_sink_that_cannot_tell_is_warned_of_when_it_may_get_a_batch_again(
+    catalog: ld.Catalog, query: Planned, caplog: pytest.LogCaptureFixture, starts: int
+) -> None:
+    table, mail = TableSink("out"), UntoldSink("mail")
+
+    def both(frame: Any, batch: Batch) -> Any:
+        return {"out": frame, "mail": frame}
+
+    query.run(catalog, 0, Frame(1), both, [table, mail])
+    with pytest.raises(KilledError):
+        query.run(catalog, 1, Frame(2), both, [table, mail], observe=killed_before(Step.RECORD))
+    assert "cannot tell" not in caplog.text
+    if starts > 1:
+        with pytest.raises(KilledError):
+            query.run(catalog, 1, Frame(2), both, [table, mail], observe=killed_before(Step.SAVE))
+        caplog.clear()
+    again = query.run(catalog, 1, Frame(2), both, [table, mail])
+    assert again.sinks == {"out": FOUND, "mail": WRITTEN}
+    assert list(mail.shown.values()) == [(1,), (2,), (2,)]  # once or more: it could not be known
+    told = [record for record in caplog.records if "cannot tell whether it has epochs [2]" in record.getMessage()]
+    assert [(record.levelname, "sink mail" in record.getMessage()) for record in told] == [("WARNING", True)]
+    caplog.clear()
+    query.run(catalog, 2, Frame(3), both, [table, mail])
+    assert "cannot tell" not in caplog.text
 
 
 def test_one_sink_that_cannot_be_asked_is_taken(catalog: ld.Catalog, query: Planned) -> None:

@@ -16,7 +16,7 @@ from laminar_delta.catalog.sinks import Step, When
 from laminar_delta.interop.sparkdir.logs import parse_offsets
 from laminar_delta.streaming import BatchStep, Delivery, DeltaSink, Written, files_read, schema_hash
 from laminar_delta.streaming.delta_sink import check_tables
-from tests.support.streams import PIPELINE, FileFrameSink, ForgetfulFrameSink, Stream, quick
+from tests.support.streams import PIPELINE, CrashError, FileFrameSink, ForgetfulFrameSink, Stream, quick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,6 +65,47 @@ def test_each_batch_is_a_checkpoint_and_runs_go_on_where_the_last_ended(stream: 
     assert all(status.is_committed for status in manifest.sink_commit_statuses.values())
     assert int(orders.state(third.checkpoint_id).read("total")) == sum(range(stream.made))
     assert dict(stream.spark.conf.getAll) == before
+
+
+@pytest.mark.parametrize("how", ["asked of Spark", "named", "named without its scheme"])
+def test_a_checkpoint_directory_that_is_on_no_local_disk(stream: Stream, how: str) -> None:
+    """Hadoop's view file system stands for an object store: only Spark can read what is there."""
+    mount, spark = f"m{uuid4().hex}", stream.spark
+    (stream.home / "lake").mkdir()
+    spark.conf.set(f"fs.viewfs.mounttable.{mount}.link./lake", f"file://{stream.home}/lake")
+    location = f"viewfs://{mount}/lake/orders"
+    if how == "named without its scheme":
+        spark.conf.set("fs.defaultFS", f"viewfs://{mount}/")
+        location = "/lake/orders"
+    options = {} if how == "asked of Spark" else {"checkpoint_location": location}
+
+    def run(at: Point | None = None) -> Delivery | None:
+        def observe(step: BatchStep | Step, when: When) -> None:
+            if (step, when) == at:
+                raise CrashError(f"{step}")
+
+        before = len(stream.results)
+        deliver = stream.wrapped([DeltaSink(f"file:{stream.home}/out")], observe=observe, **options)
+        source = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(f"file:{stream.home}/in")
+        writer = source.writeStream.foreachBatch(deliver).option("checkpointLocation", location)
+        query = writer.trigger(availableNow=True).start()
+        if at is None:
+            query.awaitTermination()
+            return stream.results[-1].delivery if len(stream.results) > before else None
+        with pytest.raises(StreamingQueryException, match="CrashError"):
+            query.awaitTermination()
+        return None
+
+    stream.add(1)
+    assert run() is FRESH
+    stream.add(1)
+    run((Step.RECORD, When.BEFORE))
+    assert run() is DELIVERED
+    assert sorted(path.name for path in (stream.home / "lake/orders/commits").glob("[0-9]*")) == ["0", "1"]
+    spark.conf.unset("fs.defaultFS")
+    stream.assert_each_once()
+    made = stream.catalog.pipeline(PIPELINE).state(2).read("__spark__")
+    assert json.loads(made)["sources/0/1"] == (stream.home / "lake/orders/sources/0/1").read_text()
 
 
 def test_ended_at_any_point_a_batch_is_neither_repeated_nor_left_out(stream: Stream) -> None:

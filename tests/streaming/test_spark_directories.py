@@ -292,6 +292,137 @@ def test_a_batch_over_thousands_of_files_is_captured_and_restored(catalog: ld.Ca
     assert len(files_read(catalog, "q", "source-0")) == 20_002
 
 
+def test_the_first_batches_that_a_long_running_query_still_has_are_restored(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    planned = Planned(tmp_path / "query")
+    for batch in range(30):
+        planned.plan(batch)
+        (planned.home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for batch in range(15):  # as Spark clears away, and the file source down to an entry that holds all before it
+        (planned.home / "offsets" / str(batch)).unlink()
+        (planned.home / "commits" / str(batch)).unlink()
+    for batch in range(9):
+        (planned.home / "sources/0" / str(batch)).unlink()
+    report = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert (report.imported[0], report.skipped, report.notes) == (16, (), ())
+    for batch in (15, 16, 18, 19, 29):
+        restore_spark_checkpoint(catalog, "q", batch + 1, tmp_path / str(batch))
+        there = sources(tmp_path / str(batch))
+        assert there == sorted(
+            [
+                *(["9.compact", *map(str, range(10, batch + 1))] if batch < 19 else []),
+                *(["19.compact"] if batch == 19 else []),
+                *(["29.compact"] if batch == 29 else []),
+            ]
+        )
+        for name in there:
+            assert (tmp_path / str(batch) / "sources/0" / name).read_bytes() == (
+                planned.home / "sources/0" / name
+            ).read_bytes()
+    # Once more, when Spark has cleared away more of it: nothing changes, and nothing is missed.
+    for batch in range(15, 18):
+        (planned.home / "offsets" / str(batch)).unlink()
+        (planned.home / "commits" / str(batch)).unlink()
+    again = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert (again.imported, again.already_there, again.skipped, again.notes) == ((), 12, (), ())
+
+
+def test_what_the_first_batch_lacks_of_its_source_is_told(catalog: ld.Catalog, tmp_path: Path) -> None:
+    planned = Planned(tmp_path / "query")
+    for batch in range(20):
+        planned.plan(batch)
+        (planned.home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for batch in range(15):
+        (planned.home / "offsets" / str(batch)).unlink()
+    (planned.home / "sources/0/13").unlink()
+    report = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert (report.imported[0], report.skipped, len(report.notes)) == (16, (), 1)
+    assert "entry 13 of what source 0 noted is not there" in report.notes[0]
+    with pytest.raises(NotFoundError, match="entry 13"):
+        restore_spark_checkpoint(catalog, "q", 16, tmp_path / "out")
+    restore_spark_checkpoint(catalog, "q", 20, tmp_path / "out")
+
+
+def test_a_query_that_ran_without_a_catalog_is_restored_from_its_first_batch_with_one(
+    catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    query, sink = Planned(tmp_path / "query"), TableSink("out")
+    for batch in range(14):
+        query.plan(batch)
+    first = query.run(catalog, 14, Frame(14), lambda frame, batch: frame, [sink])
+    again = query.run(catalog, 14, Frame(14), lambda frame, batch: frame, [sink])
+    assert again.delivery is Delivery.REPLAYED_DELIVERED
+    second = query.run(catalog, 15, Frame(15), lambda frame, batch: frame, [sink])
+    for number, batch in ((first.checkpoint_id, 14), (second.checkpoint_id, 15)):
+        restore_spark_checkpoint(catalog, "orders", number, tmp_path / str(batch))
+        assert sources(tmp_path / str(batch)) == sorted(["9.compact", *map(str, range(10, batch + 1))])
+
+
+def ticking(home: Path, *, begin: int, end: int) -> Planned:
+    """The directory of a query over Spark's rate source, which notes when it began."""
+    planned = Planned(home, offset=str)
+    (home / "sources/0/0").write_text("v1\n1700000000000")
+    for batch in range(begin, end):
+        (home / "offsets" / str(batch)).write_text(f"v1\n{SAID}\n{batch}")
+        (home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return planned
+
+
+@pytest.mark.parametrize("begin", [0, 3], ids=["from its first batch", "from where Spark still has it"])
+def test_where_a_source_began_is_restored(catalog: ld.Catalog, tmp_path: Path, begin: int) -> None:
+    planned = ticking(tmp_path / "query", begin=begin, end=6)
+    report = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert (len(report.imported), report.skipped, report.notes) == (6 - begin, (), ())
+    for batch in range(begin, 6):
+        made = restore_spark_checkpoint(catalog, "q", batch + 1, tmp_path / str(batch))
+        assert files(tmp_path / str(batch))["sources/0/0"] == b"v1\n1700000000000"
+        assert not any("noted" in note for note in made.notes)
+    # Also where a restored directory was gone on from.
+    made = restore_spark_checkpoint(catalog, "q", 5, tmp_path / "again")
+    assert made.is_new_query
+    for log in ("offsets", "commits"):
+        shutil.copy(planned.home / log / "5", tmp_path / "again" / log / "5")
+    (number,) = capture_spark_checkpoint(catalog, "q", tmp_path / "again").imported
+    restore_spark_checkpoint(catalog, "q", number, tmp_path / "third")
+    assert sources(tmp_path / "third") == ["0"]
+
+
+def test_what_of_a_sources_notes_is_not_kept_is_told(catalog: ld.Catalog, tmp_path: Path) -> None:
+    planned = ticking(tmp_path / "query", begin=2, end=4)
+    (planned.home / "sources/0/0").rename(planned.home / "sources/0/begun")
+    report = capture_spark_checkpoint(catalog, "q", planned.home)
+    assert report.notes == ("what source 0 noted is not captured: sources/0/begun",)
+    made = restore_spark_checkpoint(catalog, "q", 4, tmp_path / "out")
+    assert any("what source 0 noted when it began is not kept" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("begin", [0, 3])
+def test_where_a_source_of_foreach_batch_began_is_restored(catalog: ld.Catalog, tmp_path: Path, begin: int) -> None:
+    planned = ticking(tmp_path / "query", begin=0, end=6)
+    for batch in range(begin, 6):
+        deliver = planned.deliver(catalog, lambda frame, batch: None)
+        deliver(Frame(batch), batch)  # type: ignore[arg-type]  # stands in for Spark's
+    made = restore_spark_checkpoint(catalog, "orders", 6 - begin, tmp_path / "out")
+    assert (made.batch_id, sources(tmp_path / "out")) == (5, ["0"])
+
+
+def test_a_fork_is_restored_under_an_id_of_its_own(query: Path, catalog: ld.Catalog, tmp_path: Path) -> None:
+    """The query it comes from goes on: a sink that both write to would take the one's batches for the other's."""
+    capture_spark_checkpoint(catalog, "q", query)
+    with catalog.writer("beside") as writer:
+        forked = writer.fork("q", LAST + 1, reason="try something").checkpoint_id
+        derived = writer.rewind(forked, reason="once more").checkpoint_id
+    for number in (forked, derived):
+        made = restore_spark_checkpoint(catalog, "beside", number, tmp_path / str(number))
+        assert (made.batch_id, made.is_new_query) == (LAST, True)
+        lent = restore_spark_checkpoint(catalog, "beside", number, tmp_path / "lent", captured_in="q", dry_run=True)
+        assert lent.is_new_query
+    same = restore_spark_checkpoint(catalog, "beside", forked, tmp_path / "same", new_query=False)
+    assert same.query_id == json.loads((query / "metadata").read_text())["id"]
+    assert not restore_spark_checkpoint(catalog, "q", LAST + 1, tmp_path / "own", dry_run=True).is_new_query
+
+
 def test_a_captured_query_that_is_taken_back_goes_on_with_foreach_batch(
     query: Path, catalog: ld.Catalog, tmp_path: Path
 ) -> None:

@@ -106,7 +106,12 @@ class TableSink:
         self._outcome = Written.NOTHING
 
     def follow(
-        self, spark: Any, pipeline: str, line: Line | None, batches: Mapping[SinkEpoch, tuple[Line, int]]
+        self,
+        spark: Any,
+        pipeline: str,
+        line: Line | None,
+        batches: Mapping[SinkEpoch, tuple[Line, int]],
+        **told: Any,
     ) -> None:
         self._line, self._earlier = line, batches
 
@@ -260,7 +265,8 @@ class FailingFrame(DeltaFrame):
 
 def said_by(path: str) -> list[dict[str, Any]]:
     """What the commits to a table say of themselves, the oldest first."""
-    return [json.loads(commit["userMetadata"])["laminar"] for commit in reversed(DeltaTable(path).history())]
+    told = [commit["userMetadata"] for commit in reversed(DeltaTable(path).history()) if "userMetadata" in commit]
+    return [json.loads(one)["laminar"] for one in told]
 
 
 def numbers_in(path: str) -> list[int]:
@@ -301,7 +307,9 @@ class Planned:
         if (batch + 1) % COMPACTED_EVERY:
             (log / str(batch)).write_text("\n".join(["v1", *own]))
             return
-        before = [line for number in range(batch) for line in (log / str(number)).read_text().split("\n")[1:]]
+        last = batch - COMPACTED_EVERY
+        names = [*([f"{last}.compact"] if last >= 0 else []), *map(str, range(last + 1, batch))]
+        before = [line for name in names for line in (log / name).read_text().split("\n")[1:]]
         (log / f"{batch}.compact").write_text("\n".join(["v1", *before, *own]))
 
     def deliver(

@@ -8,7 +8,7 @@ come in too, and another directory can be made from the checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,8 +32,16 @@ from laminar_delta.interop.sparkdir.logs import (
     parse_query_id,
 )
 from laminar_delta.interop.sparkdir.needs import state_needs
+from laminar_delta.interop.sparkdir.sourcelogs import (
+    COMPACT,
+    back_from,
+    compacted,
+    log_position,
+    long_entries,
+    own_numbers,
+    read_entries,
+)
 from laminar_delta.interop.sparkdir.sourcelogs import LONGEST_SOURCE_LOG as LONGEST_SOURCE_LOG
-from laminar_delta.interop.sparkdir.sourcelogs import compacted, long_entries, own_numbers, read_entries
 from laminar_delta.interop.sparkdir.states import StateListing, list_state
 from laminar_delta.model import CheckpointManifest, Finding, OperatorCheckpoint
 from laminar_delta.model.numbertext import parse_integer
@@ -61,7 +69,8 @@ SOURCES = f"{DOCUMENT}/sources"
 number of the entry as partition."""
 
 ENTRIES = f"{DOCUMENT}/entries"
-"""The same for entries of a source's log that are too long for the document, named and numbered like those."""
+"""The same for entries of a source's log that are too long for the document, or that batches before brought which are not there
+to be captured; named and numbered like those."""
 
 RESTORED = "laminar.json"
 """The file in which a directory that was made from a checkpoint says so: its first batches are in the catalog already."""
@@ -134,12 +143,13 @@ class SparkSource(Source):
         # What is in a catalog already keeps the state it came with: reading all of it again would tell nothing.
         if self._states_from is not None and candidate.external_id not in self.assumed:
             try:
-                states = self._take_source_logs(batch, parse_offsets(f"offsets/{batch}", planned))
+                states, findings = self._take_source_logs(batch, parse_offsets(f"offsets/{batch}", planned))
                 if batch >= self._states_from:
                     states |= self._take_state(batch)
                     listed = 0
             except LaminarDeltaError as error:
-                findings = (warning("state-incomplete", f"without its state: {self.tolerated(error).message}"),)
+                told = f"without its state: {self.tolerated(error).message}"
+                findings = (*findings, warning("state-incomplete", told))
         sizes: dict[str, int] = {}
         for (operator, _), state in states.items():
             sizes[operator] = sizes.get(operator, 0) + state.size
@@ -153,15 +163,39 @@ class SparkSource(Source):
             listed_bytes=listed,
         )
 
-    def _take_source_logs(self, batch: int, planned: PlannedBatch) -> dict[tuple[str, int], ForeignState]:
+    def _take_source_logs(
+        self, batch: int, planned: PlannedBatch
+    ) -> tuple[dict[tuple[str, int], ForeignState], tuple[Finding, ...]]:
         """Those of the sources' own entries that the document does not have; later batches cannot be restored without."""
         taken: dict[tuple[str, int], ForeignState] = {}
+        lacking: list[Finding] = []
+        before = self._offsets_of(batch - 1)
         for index, numbers in self._own_numbers(batch, planned).items():
             for number, name in compacted(self.place, index, numbers):
                 taken[f"{SOURCES}/{index}", number] = take_state(self.place, name)
             for number, name in long_entries(self.place, index, numbers):
                 taken[f"{ENTRIES}/{index}", number] = take_state(self.place, name)
-        return taken
+            last = log_position(planned.offsets[index])
+            if before is not None:
+                continue
+            if last is None:  # a source of another kind notes at most where it began
+                for number in self._noted(index)[0]:
+                    if number < batch:
+                        taken[f"{ENTRIES}/{index}", number] = take_state(self.place, f"sources/{index}/{number}")
+                continue
+            # Spark has removed what it planned before, and with it nobody else brings these entries.
+            for number, found in back_from(self.place, index, last):
+                if found is None:
+                    message = (
+                        f"entry {number} of what source {index} noted is not there: checkpoints from here to the next entry "
+                        "that holds all before it cannot be restored"
+                    )
+                    lacking.append(warning("entry-missing", message))
+                    break
+                if number not in numbers:
+                    kept = SOURCES if found.endswith(COMPACT) else ENTRIES
+                    taken[f"{kept}/{index}", number] = take_state(self.place, found)
+        return taken, tuple(lacking)
 
     def _take_state(self, batch: int) -> dict[tuple[str, int], ForeignState]:
         taken: dict[tuple[str, int], ForeignState] = {}
@@ -186,7 +220,24 @@ class SparkSource(Source):
 
     def notes(self) -> tuple[str, ...]:
         """See `Source.notes`."""
-        return self._query[1]
+        return (*self._query[1], *(self._left_out() if self._states_from is not None else ()))
+
+    def _left_out(self) -> Iterator[str]:
+        """What sources noted that no batch brings."""
+        planned = self.planned()
+        for index, offset in enumerate(self._offsets_of(planned[-1]) or () if planned else ()):
+            if log_position(offset) is None:
+                numbers, others = self._noted(index)
+                left = [*others, *(str(number) for number in numbers if number > planned[-1])]
+                if left:
+                    yield f"what source {index} noted is not captured: {', '.join(f'sources/{index}/{one}' for one in left)}"
+
+    def _noted(self, index: int) -> tuple[list[int], list[str]]:
+        """What lies where a source notes something for itself: entries by their numbers, and anything else by name."""
+        found = sorted(entry.name for entry in self.place.entries(f"sources/{index}") if not entry.name.startswith("."))
+        numbers = {name: parse_integer(name, _BATCHES) for name in found}
+        plain = [number for name, number in numbers.items() if number is not None and name == str(number)]
+        return plain, [name for name, number in numbers.items() if number is None or name != str(number)]
 
     def _manifest(self, batch: int, planned: bytes, committed: bytes) -> CheckpointManifest:
         entry = parse_offsets(f"offsets/{batch}", planned)
@@ -214,14 +265,18 @@ class SparkSource(Source):
 
     def _own_numbers(self, batch: int, planned: PlannedBatch) -> dict[int, range]:
         """By source which entries of its own log the batch brought."""
-        try:
-            before = parse_offsets(f"offsets/{batch - 1}", self.place.read(f"offsets/{batch - 1}")).offsets
-        except LaminarDeltaError:
-            before = ()
+        before = self._offsets_of(batch - 1) or ()
         return {
             index: own_numbers(batch, offset, before[index] if index < len(before) else None)
             for index, offset in enumerate(planned.offsets)
         }
+
+    def _offsets_of(self, batch: int) -> tuple[str, ...] | None:
+        """Where the sources were after a batch; None where that cannot be read."""
+        try:
+            return parse_offsets(f"offsets/{batch}", self.place.read(f"offsets/{batch}")).offsets
+        except LaminarDeltaError:
+            return None
 
     @cached_property
     def _made_from(self) -> Mapping[str, Any] | None:

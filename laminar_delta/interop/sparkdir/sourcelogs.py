@@ -49,6 +49,17 @@ def own_numbers(batch: int, offset: str, before: str | None) -> range:
     return range(last if start is None else min(start + 1, last), last + 1)
 
 
+def back_from(place: Place, index: int, number: int) -> Iterator[tuple[int, str | None]]:
+    """Numbers and paths of the entries from one down to the newest that holds all before it; None for one that is missing."""
+    for at in range(number, -1, -1):
+        plain = f"sources/{index}/{at}"
+        whole = f"{plain}{COMPACT}"
+        if place.size(whole) is not None:
+            yield at, whole
+            return
+        yield at, plain if place.size(plain) is not None else None
+
+
 def own_digest(entry: bytes, number: int) -> str:
     """A digest of what a batch itself brought to an entry that holds all before it: other files make another one."""
     lines = entry.decode("utf-8", "replace").split("\n")[1:]

@@ -19,7 +19,7 @@ AT_ONCE = MaintenancePolicy(grace=dt.timedelta(0), vacuum=False)
 SAVING = ["save with a parent", "save upon its state"]
 DERIVING = ["rewind", "fork", "edit"]
 NEEDING = [*SAVING, *DERIVING]
-"""The ways to come to need checkpoint 1 of `orders`: by what the manifest says, by blocks that are shared, by all of its state."""
+"""The ways to come to need checkpoint 1 of `orders`: by what the manifest says, by shared blocks, by all of its state."""
 _LARGE = random.Random(1).randbytes(200_000)
 _UPON = b"4" + _LARGE[1:]
 """Most of it is in the state of checkpoint 1 already."""

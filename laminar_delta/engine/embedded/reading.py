@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import pyarrow as pa
-from deltalake import QueryBuilder
+from typing import TYPE_CHECKING, Any
 
 from laminar_delta.engine.answer import HistoryEntry, PartitionSize
-from laminar_delta.engine.arrow import cast_stream, project
-from laminar_delta.engine.deltars import datafusion, rot
+from laminar_delta.engine.deltars import datafusion, rot, scanning
 from laminar_delta.engine.deltars.sizes import partition_sizes
-from laminar_delta.engine.embedded.tables import EmbeddedTables, schema_of
+from laminar_delta.engine.embedded.tables import EmbeddedTables
 from laminar_delta.engine.local.log import check_entries
-from laminar_delta.engine.predicate import Dialect, Predicate, quote_name
+from laminar_delta.engine.predicate import Dialect, Predicate
 from laminar_delta.engine.request import COMMIT_KEY, Stamp, parse_user_metadata
 from laminar_delta.engine.settle import HISTORY_WINDOW, OutcomeUnknown
 from laminar_delta.errors import ErrorCode, LaminarDeltaError, StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SQL = Dialect.DATAFUSION
 _STEPS = (1, 20, HISTORY_WINDOW)
@@ -38,15 +37,7 @@ class EmbeddedReader(EmbeddedTables):
     ) -> pa.RecordBatchReader:
         """See `Engine.scan`."""
         handle = self._open_to_read(table, version)
-        schema = project(schema_of(handle), columns, table)
-        names = ", ".join(quote_name(name, SQL) for name in schema.names)
-        query = f"SELECT {names} FROM t" + (f" WHERE {where.sql(SQL)}" if where is not None else "")
-        with self._reading(table, version, where):
-            stream = QueryBuilder().register("t", handle).execute(query)
-        # Batch by batch in Python: handing the stream itself to Arrow's C interface would make a panic on a rotten file,
-        # which arrives here as an exception, abort the process.
-        batches = (pa.record_batch(batch) for batch in stream)
-        return cast_stream(batches, schema, lambda: self._reading(table, version, where))
+        return scanning.scan(handle, table, columns, where, lambda: self._reading(table, version, where))
 
     def _query(
         self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]

@@ -13,12 +13,12 @@ from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
 from laminar_delta.model import CheckpointManifest
-from tests.support.catalogs import QUICK_ENGINES, ready_made
+from tests.support.catalogs import ENGINES, ready_made
 
 STATE = random.Random(4).randbytes(600_000)
 
 
-@pytest.fixture(params=QUICK_ENGINES)
+@pytest.fixture(params=ENGINES)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
     return ready_made(request.param, tmp_path / "catalog", request)()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import laminar_delta as ld
 from laminar_delta.catalog.retention import RetentionPolicy
@@ -14,6 +15,12 @@ from laminar_delta.engine.predicate import MAX_BIGINT
 from laminar_delta.errors import LaminarDeltaError, StorageError
 
 SAVED = 10
+"""The last of them is a rewind."""
+STORED_UPON, BACK_TO = 7, 8
+"""The state of the second is stored upon that of the first, and the last one goes back to it: it needs the rows of both."""
+LARGE = random.Random(8).randbytes(200_000)
+NEEDED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots", "operator_deltas", "retention")
+"""The tables without which recovery does not do: of all others it does not even need the log."""
 COMPACTED = ("manifests", "source_offsets", "sink_statuses", "operator_snapshots", "retention")
 REWRITTEN = ("manifests", "source_offsets", "sink_statuses")
 """Where compaction wrote what was there once more: state has a file for each checkpoint, and stays as it is."""
@@ -33,19 +40,26 @@ class Outcome:
     """What keeps a writer out."""
 
 
+def _saved_as(number: int) -> int:
+    return BACK_TO if number == SAVED else number
+
+
 def _state(number: int) -> bytes:
-    return bytes([number]) * 40_000
+    number = _saved_as(number)
+    return bytes([number]) + LARGE if number in (STORED_UPON, BACK_TO) else bytes([number]) * 40_000
 
 
 def _make(place: Path, *, compacted: bool) -> None:
     catalog = ld.open_catalog(str(place))
     with catalog.writer("orders", owner="job") as writer:
-        for _ in range(SAVED):
+        for _ in range(SAVED - 1):
             with writer.checkpoint() as cp:
                 cp.source("kafka", {"0": str(cp.id)})
                 cp.state("agg", _state(cp.id))
                 cp.sink("warehouse")
             writer.sink_committed(cp.id, "warehouse")
+        writer.rewind(BACK_TO, reason="wrong")
+    assert [tuple(head.state_needs) for head in catalog.pipeline("orders").list()][BACK_TO - 1] == (STORED_UPON,)
     catalog.pipeline("orders").pin(1, reason="audit")
     catalog.pipeline("orders").prune(RetentionPolicy(keep_last=SAVED - 2))
     if compacted:
@@ -66,8 +80,7 @@ def _recover(place: Path, *, saved: int = SAVED, writing: bool = True) -> Outcom
     if report.manifest is None:
         return Outcome(None, told)
     number = report.manifest.checkpoint_id
-    assert report.manifest.source_offsets["kafka"].offsets == {"0": str(number)}
-    assert report.manifest.epoch == number
+    assert report.manifest.source_offsets["kafka"].offsets == {"0": str(_saved_as(number))}
     if "agg" in report.manifest.operator_states:
         assert orders.state(number).read("agg") == _state(number)
     return Outcome(number, told, _kept_out(place, saved) if writing else None)
@@ -86,16 +99,27 @@ def _kept_out(place: Path, saved: int) -> str | None:
     return None
 
 
+def _state_of_newest(place: Path) -> set[Path]:
+    """The files of the state that the newest checkpoint uses."""
+    wanted = [("checkpoint_id", "in", [str(STORED_UPON), str(BACK_TO)])]
+    tables = [DeltaTable(str(place / name)) for name in ("operator_snapshots", "operator_deltas")]
+    return {Path(uri) for table in tables for uri in table.file_uris(partition_filters=wanted)}
+
+
 def _holds_newest(path: Path) -> bool:
-    """Whether a data file has rows of the newest checkpoint."""
+    """Whether a data file has rows of the newest checkpoint itself."""
     if "_delta_log" in path.parts or path.suffix != ".parquet":
         return False
-    if f"checkpoint_id={SAVED}" in path.parts:
-        return True
     file = pq.ParquetFile(path)
     if "checkpoint_id" not in file.schema_arrow.names:
         return False
     return SAVED in file.read(columns=["checkpoint_id"]).column(0).to_pylist()
+
+
+def _is_covered(path: Path) -> bool:
+    """Whether a log checkpoint says what a log entry says."""
+    checkpoints = [int(found.name[:20]) for found in path.parent.glob("*.checkpoint.parquet")]
+    return path.suffix == ".json" and int(path.stem) < max(checkpoints, default=0)
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["fresh", "compacted"])
@@ -103,12 +127,14 @@ def _holds_newest(path: Path) -> bool:
 def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, compacted: bool, places: int) -> None:
     place = tmp_path / "catalog"
     _make(place, compacted=compacted)
+    state = _state_of_newest(place)
+    assert len(state) == 2
     chance = random.Random(7)
     files = sorted(path for path in place.rglob("*") if path.is_file() and not path.name.startswith("."))
     used = 0
     for path in files:
         whole = path.read_bytes()
-        holds_newest = _holds_newest(path)
+        holds_newest = path in state or _holds_newest(path)
         for nth, position in enumerate([len(whole) // 2, *(chance.randrange(len(whole)) for _ in range(places - 1))]):
             damaged = bytearray(whole)
             damaged[position] ^= 1 << chance.randrange(8)
@@ -124,6 +150,8 @@ def test_a_flipped_byte_anywhere_never_gives_a_wrong_checkpoint(tmp_path: Path, 
                 assert outcome.used == SAVED or (outcome.used and only_copy), where
                 # Positions have no other copy; who the writers were is known without the file.
                 assert outcome.kept_out is None or table == "source_checkpoints", where
+            if is_log and (table not in NEEDED or _is_covered(path)):
+                assert outcome.used == SAVED, where
             for said in (outcome.told if outcome.used != SAVED else None, outcome.kept_out):
                 if said is not None:
                     known_by_table = path.name == COLUMNS_AND_PROPERTIES or path.suffixes[-2:] == [

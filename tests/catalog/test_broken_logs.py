@@ -1,6 +1,7 @@
 """Log entries that a power loss left empty or cut off: recovery uses the newest checkpoint that whole entries tell of."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from laminar_delta.catalog.tables import (
 from laminar_delta.engine.local.log import entry_path, newest_entry
 from laminar_delta.errors import ErrorCode, StorageError
 from laminar_delta.testing.invariants import assert_goes_on
+from tests.support.catalogs import ON_DISK, catalog_opener
+
+Opener = Callable[[], ld.Catalog]
 
 SAVED = 4
 CHILDREN = (SOURCE_OFFSETS.name, OPERATOR_SNAPSHOTS.name, SINK_STATUSES.name)
@@ -27,10 +31,15 @@ CUT = 20
 HOW = {"empty": 0, "cut off": CUT}
 
 
+@pytest.fixture(scope="module", params=ON_DISK)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("made") / "catalog"
-    catalog = ld.open_catalog(str(place), engine="embedded")
+    catalog = catalog_opener(engine, place, request)()
     with catalog.writer("orders", owner="job") as writer:
         for _ in range(SAVED):
             with writer.checkpoint() as cp:
@@ -47,13 +56,18 @@ def place(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "catalog"))
 
 
+@pytest.fixture
+def open_again(engine: str, place: Path, request: pytest.FixtureRequest) -> Opener:
+    return catalog_opener(engine, place, request)
+
+
 def _state(number: int) -> bytes:
     return bytes([number]) * 40_000
 
 
-def _recovered(place: Path, table: str, entry: Path) -> int | None:
+def _recovered(open_again: Opener, table: str, entry: Path) -> int | None:
     """The checkpoint that is used, proved to be the one saved."""
-    orders = ld.open_catalog(str(place)).pipeline("orders")
+    orders = open_again().pipeline("orders")
     report = orders.recover(dry_run=True)
     assert not report.is_fresh_start
     told = "; ".join(
@@ -75,22 +89,22 @@ def _recovered(place: Path, table: str, entry: Path) -> int | None:
 )
 @pytest.mark.parametrize("table", CHILDREN)
 def test_a_broken_entry_of_a_child_table_costs_what_only_it_tells_of(
-    place: Path, table: str, behind: int, chosen: int, how: str
+    place: Path, open_again: Opener, table: str, behind: int, chosen: int, how: str
 ) -> None:
     """What a pinned version needs is whole before it; one more is of a commit that was never acknowledged."""
     entry = _break(place / table, behind, how)
-    assert _recovered(place, table, entry) == chosen
+    assert _recovered(open_again, table, entry) == chosen
 
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("behind", [-1, 0, 1], ids=["one more", "the newest", "a middle one"])
 @pytest.mark.parametrize("table", DECIDING)
 def test_a_broken_entry_of_a_table_that_decides_is_named_and_nothing_is_chosen(
-    place: Path, table: str, behind: int, how: str
+    place: Path, open_again: Opener, table: str, behind: int, how: str
 ) -> None:
     entry = _break(place / table, behind, how)
     with pytest.raises(StorageError) as caught:
-        _recovered(place, table, entry)
+        _recovered(open_again, table, entry)
     assert caught.value.code is ErrorCode.LOG_DAMAGED
     assert str(entry) in str(caught.value)
 
@@ -98,16 +112,20 @@ def test_a_broken_entry_of_a_table_that_decides_is_named_and_nothing_is_chosen(
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("behind", [-1, 0], ids=["one more", "the newest"])
 @pytest.mark.parametrize("table", [spec.name for spec in TABLES if spec.name not in {*CHILDREN, *DECIDING}])
-def test_a_broken_entry_of_any_other_table_costs_no_recovery(place: Path, table: str, behind: int, how: str) -> None:
+def test_a_broken_entry_of_any_other_table_costs_no_recovery(
+    place: Path, open_again: Opener, table: str, behind: int, how: str
+) -> None:
     entry = _break(place / table, behind, how)
-    assert _recovered(place, table, entry) == SAVED
+    assert _recovered(open_again, table, entry) == SAVED
 
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("table", CHILDREN)
-def test_nothing_is_written_upon_a_broken_entry_and_all_goes_on_without_it(place: Path, table: str, how: str) -> None:
+def test_nothing_is_written_upon_a_broken_entry_and_all_goes_on_without_it(
+    place: Path, open_again: Opener, table: str, how: str
+) -> None:
     """Who recovers goes on from what is whole; the save that would write there is refused, and says what to do."""
-    catalog = ld.open_catalog(str(place))
+    catalog = open_again()
     writer = catalog.writer("orders")
     entry = _break(place / table, -1, how)
     broken = entry.read_bytes()

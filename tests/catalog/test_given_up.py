@@ -11,11 +11,11 @@ from laminar_delta.catalog.tables import MANIFESTS, SOURCE_OFFSETS
 from laminar_delta.catalog.writer import Writer
 from laminar_delta.errors import CommitUnknownError
 from laminar_delta.model import CheckpointManifest
-from tests.support.catalogs import QUICK_ENGINES, ready_made
+from tests.support.catalogs import ENGINES, ready_made
 from tests.support.faults import unanswered_appends, unheard_appends
 
 
-@pytest.fixture(params=QUICK_ENGINES)
+@pytest.fixture(params=ENGINES)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
     return ready_made(request.param, tmp_path / "catalog", request)()
 

@@ -158,6 +158,18 @@ def test_vacuum_never_takes_what_may_be_written_ahead_of_a_commit(tmp_path: Path
     catalog.maintain(MaintenancePolicy(vacuum=False))
 
 
+@pytest.mark.also_on_spark
+def test_vacuum_is_refused_where_it_would_take_the_only_good_copy(catalog: ld.Catalog) -> None:
+    with catalog.writer("orders") as writer:
+        for _ in range(2):
+            with writer.checkpoint() as cp:
+                cp.source("kafka", {"0": str(cp.id)})
+    catalog.pipeline("orders").pin(1, reason="audit")
+    catalog.engine.delete(SOURCE_OFFSETS.name, col("pipeline").eq("orders") & col("checkpoint_id").eq(1))
+    with pytest.raises(ConflictError, match="only good copy of checkpoint 1"):
+        catalog.maintain()
+
+
 @pytest.mark.parametrize("table", [SOURCE_OFFSETS.name, MANIFESTS.name])
 def test_vacuum_never_takes_the_only_good_copy_of_a_pinned_checkpoint(quick: ld.Catalog, table: str) -> None:
     _save(quick.writer("orders"), 3)

@@ -14,7 +14,7 @@ from laminar_delta.catalog.opening import upgrade_catalog
 from laminar_delta.catalog.tables import TABLES
 from laminar_delta.engine.embedded.engine import EmbeddedEngine
 from laminar_delta.errors import ConflictError, FormatError, InvalidInputError, NotFoundError
-from tests.support.catalogs import ENGINES, catalog_opener
+from tests.support.catalogs import ENGINES, ON_DISK, catalog_opener, ready_made
 from tests.support.stepping import stopped
 
 
@@ -56,19 +56,27 @@ def test_a_catalog_that_is_not_there_is_not_made_unless_wanted(tmp_path: Path) -
     assert not (tmp_path / "nothing").exists()
 
 
-def test_another_engines_catalog_is_refused_with_the_reason(tmp_path: Path) -> None:
-    ld.open_catalog(str(tmp_path))
-    _set_property(tmp_path, "laminar.engine", "spark")
-    with pytest.raises(ConflictError, match="spark") as caught:
-        ld.open_catalog(str(tmp_path))
-    assert (caught.value.expected, caught.value.found) == ("embedded", "spark")
+@pytest.mark.parametrize("engine", ON_DISK)
+def test_another_engines_catalog_is_refused_with_the_reason(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    open_again = ready_made(engine, tmp_path / "catalog", request)
+    open_again()
+    other = "embedded" if engine == "spark" else "spark"
+    _set_property(tmp_path / "catalog", "laminar.engine", other)
+    with pytest.raises(ConflictError, match=other) as caught:
+        open_again()
+    assert (caught.value.expected, caught.value.found) == (engine, other)
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    ld.open_catalog(str(tmp_path))
-    _set_property(tmp_path, "laminar.format", "2")
+@pytest.mark.also_on_spark
+@pytest.mark.parametrize("engine", ON_DISK)
+def test_a_newer_format_is_refused(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    open_again = ready_made(engine, tmp_path / "catalog", request)
+    open_again()
+    _set_property(tmp_path / "catalog", "laminar.format", "2")
     with pytest.raises(FormatError) as caught:
-        ld.open_catalog(str(tmp_path))
+        open_again()
     assert (caught.value.expected, caught.value.found) == (1, 2)
 
 

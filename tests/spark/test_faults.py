@@ -107,15 +107,29 @@ def test_a_catalog_that_spark_does_not_know_is_wrong_input(spark: "SparkSession"
     assert "SHOW CATALOGS" in str(caught.value)
 
 
-def test_a_version_past_the_files_retention_is_gone(engine: SparkEngine) -> None:
+def test_a_version_past_the_files_retention_is_gone_for_sql_and_read_while_its_files_are_there(
+    engine: SparkEngine,
+) -> None:
     engine.append(LINES.name, line("p", 2))
     log = Path(engine.location) / LINES.name / "_delta_log"
     for version in (0, 1):
         moment = (log / f"{version:020}.json").stat().st_mtime - 30 * 86_400
         os.utime(log / f"{version:020}.json", (moment, moment))
     with pytest.raises(NotFoundError) as caught:
-        engine.read(LINES.name, version=0)
+        engine.query(f"SELECT * FROM {LINES.name}", tables={LINES.name: 0})
     assert caught.value.code is ErrorCode.VERSION_GONE
+    assert engine.read(LINES.name, version=0).num_rows == 0
+
+
+def test_fences_that_cannot_be_told_are_an_error_and_not_none(engine: SparkEngine) -> None:
+    for number in (2, 3):
+        engine.append(LINES.name, line("p", number), fences=[Fence("a", number)])
+    assert engine.fences(LINES.name, ["a", "nobody"]) == {"a": 3}
+    rotten = Path(engine.location) / LINES.name / "_delta_log" / f"{2:020}.json"
+    rotten.write_bytes(b"not a log entry")
+    with pytest.raises(StorageError, match=rotten.name) as caught:
+        engine.fences(LINES.name, ["a"])
+    assert caught.value.code is ErrorCode.LOG_DAMAGED
 
 
 def test_an_older_entry_that_rotted_is_named(engine: SparkEngine, spark: "SparkSession", tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ ENGINES_SPARK_IN_SOAK = [
 ]
 """The same for faces over the core: on Spark, where a test takes seconds, they run with `make soak`."""
 
+ON_DISK = ENGINES[1:]
+"""Those whose catalogs are files, for tests that break some."""
+
 _templates: dict[str, Path] = {}
 
 QUICK_ENGINES = [engine for engine in ENGINES if not engine.marks]

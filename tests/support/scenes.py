@@ -1,6 +1,7 @@
 """What the races are run on: a pipeline with a few checkpoints, and the ways to come to need one of them."""
 
 import datetime as dt
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,8 +16,13 @@ from laminar_delta.testing.invariants import assert_fences_rise
 Opener = Callable[[], ld.Catalog]
 
 AT_ONCE = MaintenancePolicy(grace=dt.timedelta(0), vacuum=False)
-NEEDING = ["delta save", "rewind", "fork", "edit"]
-"""The ways to come to need checkpoint 1 of `orders`."""
+SAVING = ["save with a parent", "save upon its state"]
+DERIVING = ["rewind", "fork", "edit"]
+NEEDING = [*SAVING, *DERIVING]
+"""The ways to come to need checkpoint 1 of `orders`: by what the manifest says, by shared blocks, by all of its state."""
+_LARGE = random.Random(1).randbytes(200_000)
+_UPON = b"4" + _LARGE[1:]
+"""Most of it is in the state of checkpoint 1 already."""
 
 
 def manifest(number: int, offset: str = "1") -> CheckpointManifest:
@@ -39,8 +45,8 @@ def save(writer: Writer, *, parent: int | None = None, sink: bool = False) -> in
 
 
 def state_of(number: int) -> bytes:
-    """The state of the checkpoint saved under that number."""
-    return f"state {number}".encode()
+    """The state of the checkpoint saved under that number: the first one's is large, so that others can be stored upon it."""
+    return _LARGE if number == 1 else f"state {number}".encode()
 
 
 def begin(open_again: Opener) -> tuple[Writer, Writer]:
@@ -53,8 +59,14 @@ def begin(open_again: Opener) -> tuple[Writer, Writer]:
 
 def needing(how: str, writer: Writer, other: Writer) -> Callable[[], object]:
     """Something that comes to need checkpoint 1 of `orders`: done by the other writer for a fork."""
-    if how == "delta save":
+    if how == "save with a parent":
         return lambda: save(writer, parent=1)
+    if how == "save upon its state":
+        # Staged as by a task that began when checkpoint 1 was the newest; its commit is what comes now.
+        writer.basis.of(1)
+        attempt = writer.committer.begin(writer.next_id)
+        staged = writer.stage(attempt, CheckpointManifest.new(attempt.checkpoint_id, 1, 1), {("agg", 0): _UPON})
+        return lambda: writer.commit(attempt, staged.manifest, staged.parts, state=staged.state)
     if how == "rewind":
         return lambda: writer.rewind(1, reason="back")
     if how == "fork":
@@ -70,11 +82,14 @@ def visible(open_again: Opener, pipeline: str = "orders") -> list[int]:
 def assert_kept(open_again: Opener, how: str) -> None:
     """What came to need checkpoint 1 is there and whole, and so is checkpoint 1, also after maintenance."""
     pipeline = open_again().pipeline("returns" if how == "fork" else "orders")
-    newest = pipeline.list()[-1].checkpoint_id
+    head = pipeline.list()[-1]
+    newest = head.checkpoint_id
     assert 1 in visible(open_again)
+    assert list(head.state_needs) == ([1] if how == "save upon its state" else [])
     open_again().maintain(AT_ONCE)
     assert pipeline.validate(newest).valid
-    assert pipeline.state(newest).read("agg") == state_of(newest if how == "delta save" else 1)
+    saved = {"save with a parent": state_of(newest), "save upon its state": _UPON}
+    assert pipeline.state(newest).read("agg") == saved.get(how, state_of(1))
     assert open_again().pipeline("orders").validate(1).valid
     assert 1 not in open_again().pipeline("orders").prune(RetentionPolicy(keep_last=1)).retire
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from typing import Any
-
-import pyarrow as pa
-from deltalake import QueryBuilder
+from typing import TYPE_CHECKING, Any
 
 from laminar_delta.engine.answer import HistoryEntry, PartitionSize
-from laminar_delta.engine.arrow import cast_stream, project
-from laminar_delta.engine.deltars import datafusion, rot
+from laminar_delta.engine.deltars import datafusion, rot, scanning
 from laminar_delta.engine.deltars.sizes import partition_sizes
-from laminar_delta.engine.embedded.tables import EmbeddedTables, schema_of
+from laminar_delta.engine.embedded.tables import EmbeddedTables
 from laminar_delta.engine.local.log import check_entries
-from laminar_delta.engine.predicate import Apart, Dialect, Predicate, quote_name
+from laminar_delta.engine.predicate import Dialect, Predicate
 from laminar_delta.engine.request import COMMIT_KEY, Stamp, parse_user_metadata
 from laminar_delta.engine.settle import HISTORY_WINDOW, OutcomeUnknown
 from laminar_delta.errors import ErrorCode, LaminarDeltaError, StorageError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SQL = Dialect.DATAFUSION
-AT_ONCE = 8
-"""How many conditions that are apart are looked for at a time."""
 _STEPS = (1, 20, HISTORY_WINDOW)
 """How many commits back a commit just made is looked for: it is the newest unless many write at once."""
 
@@ -41,18 +37,7 @@ class EmbeddedReader(EmbeddedTables):
     ) -> pa.RecordBatchReader:
         """See `Engine.scan`."""
         handle = self._open_to_read(table, version)
-        schema = project(schema_of(handle), columns, table)
-        names = ", ".join(quote_name(name, SQL) for name in schema.names)
-        # One as the other: what could not even be planned is told before a row is asked for.
-        first, *others = _queries(f"SELECT {names} FROM t", where)
-        with self._reading(table, version, where):
-            builder = QueryBuilder().register("t", handle)
-            stream = builder.execute(first)
-        streams = chain((stream,), map(builder.execute, others))
-        # Batch by batch in Python: handing the stream itself to Arrow's C interface would make a panic on a rotten file,
-        # which arrives here as an exception, abort the process.
-        batches = (pa.record_batch(batch) for found in streams for batch in found)
-        return cast_stream(batches, schema, lambda: self._reading(table, version, where))
+        return scanning.scan(handle, table, columns, where, lambda: self._reading(table, version, where))
 
     def _query(
         self, sql: str, tables: Mapping[str, int | None], views: Mapping[str, str], known: Sequence[str]
@@ -119,16 +104,6 @@ class EmbeddedReader(EmbeddedTables):
         raise OutcomeUnknown(
             "the commit call returned, but the log does not show it", may_still_land=self._root is None
         )
-
-
-def _queries(select: str, where: Predicate | None) -> list[str]:
-    """What to ask, one after the other. DataFusion leaves out no row group for conditions of which any may hold, so those that
-    are apart are looked for by themselves, some at a time: each holds a row group in memory.
-    """
-    if not isinstance(where, Apart) or not where.parts:
-        return [select + (f" WHERE {where.sql(SQL)}" if where is not None else "")]
-    each = [f"{select} WHERE {part.sql(SQL)}" for part in where.parts]
-    return [" UNION ALL ".join(each[at : at + AT_ONCE]) for at in range(0, len(each), AT_ONCE)]
 
 
 def _told(table: str, entry: Mapping[str, Any], name: str) -> Any:

@@ -12,27 +12,29 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 
 from laminar_delta.engine.arrow import canonical, check_same_table
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.deltars import rot, upkeep
+from laminar_delta.engine.deltars.around import Around
 from laminar_delta.engine.deltars.faults import committing, reading
 from laminar_delta.engine.deltars.process import check_not_forked
-from laminar_delta.engine.embedded.around import Around
+from laminar_delta.engine.deltars.scanning import schema_of
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S, CatalogLock
 from laminar_delta.engine.local.log import check_entries
 from laminar_delta.engine.local.place import check_usable, local_path
 from laminar_delta.engine.request import Stamp, TableSpec, stamp
-from laminar_delta.errors import FormatError, LaminarDeltaError, StorageError
+from laminar_delta.errors import FormatError, StorageError
 from laminar_delta.logs import Event, log_event
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    import pyarrow as pa
 
     from laminar_delta.engine.predicate import Predicate
 
@@ -158,16 +160,9 @@ class EmbeddedTables(Engine):
 
     def _open_to_read(self, table: str, version: int | None = None) -> DeltaTable:
         """The same for nothing but reading: also where a log checkpoint is damaged, by the entries that it covers."""
-        try:
+        if self._root is None:
             return self._open(table, version)
-        except StorageError as error:
-            damaged = error.details.get("log_checkpoint")
-            if self._root is None or not isinstance(damaged, str):
-                raise
-            try:
-                return self._around.open(self._root / table, Path(damaged), version)
-            except LaminarDeltaError:
-                raise error from None
+        return self._around.opened(self._root / table, version, lambda: self._open(table, version))
 
     @contextmanager
     def _reading(
@@ -235,15 +230,6 @@ class EmbeddedTables(Engine):
         handle = self._open(table)
         with self._maintaining(table):
             upkeep.write_log_checkpoint(handle, self._root / table if self._root is not None else None)
-
-
-def schema_of(handle: DeltaTable) -> pa.Schema:
-    """The columns at the version a handle stands at."""
-    try:
-        arrow: Any = handle.schema().to_arrow()  # an arro3 schema, which Arrow takes through its C interface
-        return canonical(pa.schema(arrow))
-    except (pa.ArrowException, TypeError) as error:
-        raise FormatError(f"the columns of {handle.table_uri} cannot be read as Arrow: {error}") from error
 
 
 def commit_properties(made: Stamp) -> CommitProperties:

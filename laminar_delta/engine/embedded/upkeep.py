@@ -33,7 +33,8 @@ class EmbeddedUpkeep(EmbeddedReader):
                     partitioned = bool(handle.metadata().partition_columns)
                     handle.optimize.z_order(
                         # By the first alone: delta-rs looks at 16 bytes of each column and interleaves them, so that numbers
-                        # in a second column would scatter names that have their first eight characters in common.
+                        # in a second column would scatter names that have their first eight characters in common. Of a name
+                        # that is its first 14 bytes; it has no way to go by more (docs/adr/0013).
                         list(order_by[:1]),
                         target_size=None if partitioned else ORDERED_FILE_BYTES,
                         commit_properties=commit_properties(made),

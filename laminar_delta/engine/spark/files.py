@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 def check_newest(table: str, directory: Path, *, version: int | None = None, back: int | None = None) -> int:
     """The newest version, its log entry found whole; see `check_entries`.
 
-    Also for who reads an earlier version: Spark opens the newest first, and remembers it as it was then.
+    Also for whom Spark shows an earlier version: it opens the newest first, and remembers it as it was then.
     """
     found = check_entries(directory, back=back)
     if version is not None:
@@ -57,14 +57,18 @@ def find_commit(directory: Path, made: Stamp, after: int) -> int | None:
 
 
 def standing_fences(directory: Path, names: Sequence[str]) -> dict[str, int | None]:
-    """The fences of these applications as they stand now; None where that cannot be told."""
+    """The fences of these applications as they stand now, for messages: None where nobody raised one or it cannot be told."""
     try:
         with reading(directory.name):
-            handle = DeltaTable(str(directory))
-            return {name: handle.transaction_version(name) for name in names}
+            return fences_of(DeltaTable(str(directory)), names)
     except LaminarDeltaError as error:
         _LOG.debug("the fences of %s cannot be told: %s", directory, error)
         return dict.fromkeys(names)
+
+
+def fences_of(handle: DeltaTable, names: Sequence[str]) -> dict[str, int | None]:
+    """The fences of these applications at the version of a handle; None where nobody raised one."""
+    return {name: handle.transaction_version(name) for name in names}
 
 
 def fences_told(history: Iterable[HistoryEntry], names: Sequence[str]) -> dict[str, int | None]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
 
 from laminar_delta.engine.answer import HistoryEntry, PartitionSize
 from laminar_delta.engine.arrow import cast_table, project
-from laminar_delta.engine.deltars import rot
+from laminar_delta.engine.deltars import faults, rot, scanning
 from laminar_delta.engine.deltars.sizes import summed
+from laminar_delta.engine.local.log import check_entries
 from laminar_delta.engine.predicate import Predicate, quote_name
 from laminar_delta.engine.request import parse_user_metadata
 from laminar_delta.engine.spark import files, queries, settings
@@ -37,7 +42,13 @@ class SparkReader(SparkTables):
         streamed: bool = False,
     ) -> pa.RecordBatchReader:
         """See `Engine.scan`."""
-        self._newest(table, version=version)
+        directory = self._places.directory(table)
+        if directory is not None and version is not None:
+            # Not by Spark: it opens the newest version first, so that an entry which broke later would keep every earlier
+            # version from being read. And it refuses what is older than removed files are kept, though all of it is there.
+            handle = self._open_to_read(table, directory, version)
+            return scanning.scan(handle, table, columns, where, lambda: self._reading_files(table, version, where))
+        self._newest(table)
         schema = project(self.schema(table), columns, table)
         names = ", ".join(quote_name(name, SQL) for name in schema.names)
         query = f"SELECT {names} FROM {self._places.reference(table)}"
@@ -99,10 +110,29 @@ class SparkReader(SparkTables):
 
     def fences(self, table: str, application_ids: Sequence[str]) -> Mapping[str, int]:
         """See `Engine.fences`."""
-        self._newest(table)
         directory = self._places.directory(table)
-        found = {} if directory is None else files.standing_fences(directory, application_ids)
+        if directory is None:
+            return {}
+        handle = self._open_to_read(table, directory)
+        with self._reading_files(table):
+            found = files.fences_of(handle, application_ids)
         return {name: version for name, version in found.items() if version is not None}
+
+    def _open_to_read(self, table: str, directory: Path, version: int | None = None) -> DeltaTable:
+        """A table on this machine's disk, opened by delta-rs as the embedded engine does: it finds its way around damage."""
+
+        def opening() -> DeltaTable:
+            with self._reading_files(table, version):
+                check_entries(directory, version=version)
+                return DeltaTable(str(directory), version=version)
+
+        return self._around.opened(directory, version, opening)
+
+    @contextmanager
+    def _reading_files(self, table: str, version: int | None = None, where: Predicate | None = None) -> Iterator[None]:
+        """Like `_reading`, for what delta-rs does."""
+        with self._reading(table, version, where), faults.reading(table, version):
+            yield
 
     def damaged(
         self,

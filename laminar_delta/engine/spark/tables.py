@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from laminar_delta.engine.arrow import canonical, check_same_table
 from laminar_delta.engine.base import Engine
 from laminar_delta.engine.deltars import rot
+from laminar_delta.engine.deltars.around import Around
 from laminar_delta.engine.local import durability
 from laminar_delta.engine.local.lock import DEFAULT_TIMEOUT_S
 from laminar_delta.engine.local.log import newest_entry
@@ -72,6 +73,7 @@ class SparkTables(Engine):
         self._opened: tuple[OwnSessions, Places, Commits] | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._looked = rot.Looked()
+        self._around = Around()
         if spark is not None:
             self._open()
 

@@ -19,10 +19,10 @@ KNOWN = {
     ("embedded/engine.py", "drop_ahead", "delete_file"): "the same, on an object store",
     ("embedded/payloads.py", "_write", "open_output_stream"): "data files that no log names yet, within a step",
     ("embedded/payloads.py", "_write", "delete_file"): "the same, half written",
-    ("embedded/around.py", "open", "mkdtemp"): "a directory of links elsewhere, to read",
-    ("embedded/around.py", "open", "mkdir"): "the same",
-    ("embedded/around.py", "open", "symlink_to"): "the same",
-    ("embedded/around.py", "open", "rmtree"): "the same, once it is not needed",
+    ("deltars/around.py", "open", "mkdtemp"): "a directory of links elsewhere, to read",
+    ("deltars/around.py", "open", "mkdir"): "the same",
+    ("deltars/around.py", "open", "symlink_to"): "the same",
+    ("deltars/around.py", "open", "rmtree"): "the same, once it is not needed",
     ("deltars/looking.py", "refused", "symlink_to"): "a table elsewhere, of a file that is looked at",
 }
 

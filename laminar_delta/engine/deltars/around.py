@@ -10,12 +10,14 @@ import logging
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from deltalake import DeltaTable
 
 from laminar_delta.engine.deltars.faults import reading
 from laminar_delta.engine.local.log import LAST_CHECKPOINT, LOG_DIRECTORY, check_entries
+from laminar_delta.errors import LaminarDeltaError, StorageError
 from laminar_delta.logs import Event, log_event
 
 _LOG = logging.getLogger(__name__)
@@ -23,6 +25,19 @@ _LOG = logging.getLogger(__name__)
 
 class Around:
     """Opens tables around damage; keeps the directories of links as long as it lives, because streams are read from there."""
+
+    def opened(self, table: Path, version: int | None, opening: Callable[[], DeltaTable]) -> DeltaTable:
+        """What `opening` gives; a handle around the log checkpoint where it says that one is damaged. For reading only."""
+        try:
+            return opening()
+        except StorageError as error:
+            damaged = error.details.get("log_checkpoint")
+            if not isinstance(damaged, str):
+                raise
+            try:
+                return self.open(table, Path(damaged), version)
+            except LaminarDeltaError:
+                raise error from None
 
     def open(self, table: Path, damaged: Path, version: int | None) -> DeltaTable:
         """A handle to read a table without one of its log checkpoints. Raises where the entries do not reach back that far."""

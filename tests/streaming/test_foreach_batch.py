@@ -108,6 +108,32 @@ def test_a_checkpoint_directory_that_is_on_no_local_disk(stream: Stream, how: st
     assert json.loads(made)["sources/0/1"] == (stream.home / "lake/orders/sources/0/1").read_text()
 
 
+def test_state_as_a_frame_goes_from_batch_to_batch_and_comes_back_after_a_crash(stream: Stream) -> None:
+    def sums(frame: "DataFrame", batch: "Batch") -> "DataFrame":
+        each = frame.selectExpr("'sums' AS operator", "CAST(id % 2 AS INT) AS partition", "id AS number")
+        if batch.state is not None:
+            before = batch.state.frame(frame.sparkSession).where("operator = 'sums'")
+            each = each.unionByName(
+                before.selectExpr("operator", "partition", "CAST(CAST(payload AS STRING) AS LONG) AS number")
+            )
+        kept = each.groupBy("operator", "partition").agg({"number": "sum"})
+        batch.checkpoint.state_frame(
+            kept.selectExpr("operator", "partition", "CAST(CAST(`sum(number)` AS STRING) AS BINARY) AS payload")
+        )
+        return frame
+
+    stream.add(3)
+    before = stream.crash((Step.SAVE, When.AFTER), [stream.sink()], sums, batches_before=1)
+    assert [result.delivery for result in before] == [FRESH]
+    found = stream.run(fn=sums)
+    assert [(result.batch_id, result.delivery) for result in found] == [(1, REWRITTEN), (2, FRESH)]
+    stream.assert_each_once()
+    for result in (*before, *found):
+        state = stream.catalog.pipeline(PIPELINE).state(result.checkpoint_id)
+        upto = 3 * (result.batch_id + 1)
+        assert [int(state.read("sums", part)) for part in (0, 1)] == [sum(range(part, upto, 2)) for part in (0, 1)]
+
+
 def test_ended_at_any_point_a_batch_is_neither_repeated_nor_left_out(stream: Stream) -> None:
     """One query, ended at one point after another; each time its successor has only what is on the disk."""
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from laminar_delta.catalog.bounds import above, bound
 from laminar_delta.catalog.committed import check_never_committed, committed_ids
 from laminar_delta.catalog.decisions import Decision, decide
+from laminar_delta.catalog.generations import stands_at
 from laminar_delta.catalog.reading import Reading, raise_unless_damage
 from laminar_delta.catalog.standing import BURNED, Standing, standing
 from laminar_delta.catalog.tables import MANIFESTS, OPERATOR_DELTAS, OPERATOR_SNAPSHOTS, SOURCE_OFFSETS
+from laminar_delta.catalog.traces import certain_ids
 from laminar_delta.errors import ConflictError, CorruptionError, StorageError
 from laminar_delta.model.ids import check_ordering_number
 
@@ -107,8 +109,11 @@ def _highest(reading: Reading, pipeline: str) -> tuple[int, int]:
                 raise
             # Some that nobody used may be left out; none is given out twice.
             highest = bound(reading, table, pipeline, "checkpoint_id", highest, error)
-    if not highest:
-        check_never_committed(reading, pipeline)
+    if not highest and stands_at(reading.engine, pipeline)[1]:
+        # Rows and children are gone: what sinks told is the last that knows of any.
+        highest = max(certain_ids(reading, pipeline), default=0)
+        if not highest:
+            check_never_committed(reading, pipeline)
     return recorded, highest
 
 

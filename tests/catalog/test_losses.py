@@ -199,7 +199,8 @@ def test_manifests_of_which_no_version_is_left_are_no_fresh_start(catalog: ld.Ca
             stage_offsets(catalog.engine, attempt, began.manifest())
         assert catalog.pipeline("new").recover(dry_run=True).is_fresh_start
     assert catalog.pipeline("other").recover(dry_run=True).chosen_id == 1
-    catalog.writer("orders")
+    # Nor are their ids given out again.
+    assert catalog.writer("orders").next_id == 3
     orders.remove_orphans()
     kept = {row["checkpoint_id"] for row in catalog.engine.read(SOURCE_OFFSETS.name, where=OF_ORDERS).to_pylist()}
     assert kept == ({1, 2} if "children" in traces else set())

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake.transaction import AddAction
+from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt
@@ -21,6 +22,7 @@ from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.distributed import loading
 from laminar_delta.distributed.cutting import Order, cut_rows, write_parts
 from laminar_delta.distributed.loading import packs
+from laminar_delta.distributed.plainly import plain_errors
 from laminar_delta.distributed.saving import check_there, stage_frame
 from laminar_delta.engine import open_engine
 from laminar_delta.engine.predicate import col
@@ -125,6 +127,23 @@ def test_a_load_of_states_in_rows_reads_no_more_than_a_chain_may_hold() -> None:
             state[block << 10 : (block << 10) + 8] = chance.randbytes(8)
         layout = _last(number, bytes(state), layout)
         assert layout.stored_bytes <= 1.75 * layout.length
+
+
+def test_errors_of_tasks_are_raised_as_what_they_are() -> None:
+    text = """An exception was thrown from the Python worker. Please see the stack trace below.
+    Traceback (most recent call last):
+      File "x.py", line 1, in raw_of
+    laminar_delta.errors.FormatError: too long
+    The above exception was the direct cause of the following exception:
+    laminar_delta.errors.CorruptionError: chunk 3 of operator 'agg' is not whole. Restore it.
+    """
+    with pytest.raises(CorruptionError) as caught, plain_errors():
+        raise PySparkException(text)
+    assert str(caught.value) == "chunk 3 of operator 'agg' is not whole. Restore it."
+    other = PySparkException("org.apache.spark.SparkException: Job aborted")
+    with pytest.raises(PySparkException) as kept, plain_errors():
+        raise other
+    assert kept.value is other
 
 
 def test_a_state_in_several_rows_that_shrank_is_stored_anew_by_the_task(tmp_path: Path) -> None:

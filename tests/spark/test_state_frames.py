@@ -11,8 +11,8 @@ from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
-from laminar_delta.distributed.loading import TASKS_PER_CORE
 from laminar_delta.distributed.plainly import plain_errors
+from laminar_delta.distributed.sharing import TASKS_PER_CORE
 from laminar_delta.errors import CorruptionError, InvalidInputError, StorageError
 from tests.support.catalogs import ready_made
 

@@ -21,9 +21,9 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.distributed import loading
 from laminar_delta.distributed.cutting import Order, cut_rows, write_parts
-from laminar_delta.distributed.loading import packs
 from laminar_delta.distributed.plainly import plain_errors
 from laminar_delta.distributed.saving import check_there, stage_frame
+from laminar_delta.distributed.sharing import each_state, packs
 from laminar_delta.engine import open_engine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, InvalidInputError, StorageError
@@ -197,7 +197,7 @@ def test_a_task_reads_small_states_together_and_names_the_one_that_is_damaged(tm
     state = catalog.pipeline("orders").state(cp.id, heal=False)
     found: dict[tuple[str, int], bytes] = {}
     with rows_read(catalog.engine, TABLE) as looks:
-        for key, pieces in loading.each_state(state, sorted([*states, ("inline", 0)])):
+        for key, pieces in each_state(state, sorted([*states, ("inline", 0)])):
             if rotten and key == ("agg", 7):
                 with pytest.raises(CorruptionError, match="operator 'agg' partition 7"):
                     list(pieces)

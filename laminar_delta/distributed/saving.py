@@ -30,6 +30,7 @@ from laminar_delta.distributed.cutting import (
     more_than_once,
     write_parts,
 )
+from laminar_delta.distributed.plainly import last_line
 from laminar_delta.engine.deltars.faults import reading
 from laminar_delta.engine.embedded import EmbeddedEngine
 from laminar_delta.engine.embedded.payloads import files_of
@@ -194,16 +195,10 @@ def _told_plainly() -> Iterator[None]:
         yield
     except (PySparkException, StorageError) as error:
         if InvalidInputError.__name__ in str(error):
-            raise InvalidInputError(f"the state frame cannot be saved: {_last_line(error)}") from error
+            raise InvalidInputError(f"the state frame cannot be saved: {last_line(error)}") from error
         if isinstance(error, StorageError):
             raise
-        raise StorageError(f"executors could not write the state: {_last_line(error)}") from error
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line]
-    return (named or lines)[-1]
+        raise StorageError(f"executors could not write the state: {last_line(error)}") from error
 
 
 def _only_once(layouts: Iterable[Layout]) -> dict[Key, Layout]:

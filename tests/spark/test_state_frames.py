@@ -11,8 +11,9 @@ from laminar_delta.catalog.state.applying import register_apply
 from laminar_delta.catalog.state.policy import StatePolicy
 from laminar_delta.catalog.state.progress import StateProgress
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
-from laminar_delta.distributed.loading import TASKS_PER_CORE
-from laminar_delta.errors import InvalidInputError, StorageError
+from laminar_delta.distributed.plainly import plain_errors
+from laminar_delta.distributed.sharing import TASKS_PER_CORE
+from laminar_delta.errors import CorruptionError, InvalidInputError, StorageError
 from tests.support.catalogs import ready_made
 
 if TYPE_CHECKING:
@@ -136,3 +137,18 @@ def test_many_small_states_are_loaded_by_a_few_tasks(spark: "SparkSession", tmp_
     frame = catalog.pipeline("orders").state(cp.id).frame(spark)
     assert 1 < frame.rdd.getNumPartitions() <= TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     assert _loaded(frame) == {**states, ("large", 0): STATES["agg", 0] * 100}
+
+
+def test_a_chunk_that_is_damaged_is_told_as_what_it_is(spark: "SparkSession", tmp_path: Path) -> None:
+    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+    state = random.Random(9).randbytes(3 << 20)
+    with catalog.writer("orders") as writer, writer.checkpoint() as cp:
+        cp.state("agg", state)
+    (path,) = (tmp_path / "catalog" / OPERATOR_SNAPSHOTS.name).glob("*.parquet")
+    part = state[2_000_000:2_000_100]
+    whole = path.read_bytes()
+    assert part in whole
+    path.write_bytes(whole.replace(part, part[::-1]))
+    frame = catalog.pipeline("orders").state(cp.id).frame(spark)
+    with pytest.raises(CorruptionError, match="chunk 1 of operator 'agg' partition 0 in checkpoint 1"), plain_errors():
+        frame.collect()

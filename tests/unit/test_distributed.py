@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake.transaction import AddAction
+from pyspark.errors import PySparkException
 
 import laminar_delta as ld
 from laminar_delta.catalog.attempt import Attempt
@@ -20,8 +21,9 @@ from laminar_delta.catalog.state.policy import DEFAULT_POLICY, StatePolicy
 from laminar_delta.catalog.tables import OPERATOR_DELTAS, OPERATOR_SNAPSHOTS
 from laminar_delta.distributed import loading
 from laminar_delta.distributed.cutting import Order, cut_rows, write_parts
-from laminar_delta.distributed.loading import packs
+from laminar_delta.distributed.plainly import plain_errors
 from laminar_delta.distributed.saving import check_there, stage_frame
+from laminar_delta.distributed.sharing import each_state, packs
 from laminar_delta.engine import open_engine
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import CorruptionError, InvalidInputError, StorageError
@@ -127,6 +129,23 @@ def test_a_load_of_states_in_rows_reads_no_more_than_a_chain_may_hold() -> None:
         assert layout.stored_bytes <= 1.75 * layout.length
 
 
+def test_errors_of_tasks_are_raised_as_what_they_are() -> None:
+    text = """An exception was thrown from the Python worker. Please see the stack trace below.
+    Traceback (most recent call last):
+      File "x.py", line 1, in raw_of
+    laminar_delta.errors.FormatError: too long
+    The above exception was the direct cause of the following exception:
+    laminar_delta.errors.CorruptionError: chunk 3 of operator 'agg' is not whole. Restore it.
+    """
+    with pytest.raises(CorruptionError) as caught, plain_errors():
+        raise PySparkException(text)
+    assert str(caught.value) == "chunk 3 of operator 'agg' is not whole. Restore it."
+    other = PySparkException("org.apache.spark.SparkException: Job aborted")
+    with pytest.raises(PySparkException) as kept, plain_errors():
+        raise other
+    assert kept.value is other
+
+
 def test_a_state_in_several_rows_that_shrank_is_stored_anew_by_the_task(tmp_path: Path) -> None:
     catalog = ld.open_catalog(str(tmp_path))
     state = random.Random(3).randbytes(64 << 10)
@@ -178,7 +197,7 @@ def test_a_task_reads_small_states_together_and_names_the_one_that_is_damaged(tm
     state = catalog.pipeline("orders").state(cp.id, heal=False)
     found: dict[tuple[str, int], bytes] = {}
     with rows_read(catalog.engine, TABLE) as looks:
-        for key, pieces in loading.each_state(state, sorted([*states, ("inline", 0)])):
+        for key, pieces in each_state(state, sorted([*states, ("inline", 0)])):
             if rotten and key == ("agg", 7):
                 with pytest.raises(CorruptionError, match="operator 'agg' partition 7"):
                     list(pieces)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from laminar_delta.catalog.checkpoints import child_rows, children_problem
 from laminar_delta.catalog.committed import is_intact
+from laminar_delta.catalog.healing import stores
 from laminar_delta.catalog.reading import STATE_TABLES, named, owned_by, raise_unless_damage
 from laminar_delta.catalog.state.chunks import raw_of
 from laminar_delta.catalog.state.layout import LAYOUT_CHUNK, Layout
@@ -64,7 +65,8 @@ def _is_anothers(own: Predicate, row: Row) -> bool:
 
 def _changed_state(reading: Reading, row: Row) -> list[str]:
     """The files with chunks that are not what was saved, of all checkpoints that store some of this one's state."""
-    numbers = [row["state_checkpoint_id"] or row["checkpoint_id"], *(row["state_needs"] or ())]
+    # Of a derived one: what the checkpoint whose state it uses is stored upon.
+    numbers = [row["state_checkpoint_id"] or row["checkpoint_id"], *(number for _, number in stores(reading, row))]
     where = col("pipeline").eq(row["state_pipeline"] or row["pipeline"]) & col("checkpoint_id").is_in(numbers)
     return [
         file

@@ -187,7 +187,7 @@ def as_saved(reading: Reading, row: Row) -> Reading:
     when this one was saved.
     """
     stored_at: dict[tuple[str, int], int] = {}
-    for pipeline, number in _stores(reading, row):
+    for pipeline, number in stores(reading, row):
         for child in (_found(reading, pipeline, number) or {}).get("children", ()):
             stored_at[child["table"], number] = child["version"]
     for child in row["children"]:
@@ -195,7 +195,7 @@ def as_saved(reading: Reading, row: Row) -> Reading:
     return replace(reading, stored_at=stored_at)
 
 
-def _stores(reading: Reading, row: Row) -> list[tuple[str, int]]:
+def stores(reading: Reading, row: Row) -> list[tuple[str, int]]:
     """The checkpoints that store some of a checkpoint's state, itself aside."""
     if row["state_checkpoint_id"] is None:
         return [(row["pipeline"], number) for number in row["state_needs"] or ()]

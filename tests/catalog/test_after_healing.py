@@ -13,13 +13,13 @@ from laminar_delta.catalog.writer import Writer
 from laminar_delta.engine.predicate import col
 from laminar_delta.errors import ConflictError
 from laminar_delta.model import CheckpointManifest
-from tests.support.catalogs import ENGINES, ready_made
+from tests.support.catalogs import QUICK_ENGINES, ready_made
 
 STATE = random.Random(4).randbytes(600_000)
 
 
-@pytest.fixture(params=ENGINES)
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
+@pytest.fixture(params=QUICK_ENGINES)
+def quick(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
     return ready_made(request.param, tmp_path / "catalog", request)()
 
 
@@ -76,69 +76,69 @@ def test_deriving_from_what_is_whole_only_as_saved_writes_its_state_anew(catalog
     assert derived.validate(made + 1).valid
 
 
-def test_maintenance_goes_on_after_what_it_says_was_done(catalog: ld.Catalog) -> None:
-    orders = catalog.pipeline("orders")
+def test_maintenance_goes_on_after_what_it_says_was_done(quick: ld.Catalog) -> None:
+    orders = quick.pipeline("orders")
     policy = MaintenancePolicy()
-    with catalog.writer("orders") as writer:
+    with quick.writer("orders") as writer:
         _save(writer, 2)
         orders.pin(1, reason="audit")
-        _lose_base(catalog)
+        _lose_base(quick)
         with pytest.raises(ConflictError, match="only good copy of checkpoint 1") as caught:
-            catalog.maintain(policy)
+            quick.maintain(policy)
         assert "Derive a checkpoint from it" in str(caught.value)
         made = writer.rewind(1, reason="as the message says").checkpoint_id
     orders.unpin(1)
-    catalog.maintain(policy)
+    quick.maintain(policy)
     assert orders.validate(made).valid
     assert orders.state(made, heal=False).read("sums") == _state(1)
 
 
-def test_application_deltas_are_applied_when_their_state_is_written_anew(catalog: ld.Catalog) -> None:
+def test_application_deltas_are_applied_when_their_state_is_written_anew(quick: ld.Catalog) -> None:
     register_apply("append", lambda state, delta: state + delta)
-    orders = catalog.pipeline("orders")
-    with catalog.writer("orders") as writer:
+    orders = quick.pipeline("orders")
+    with quick.writer("orders") as writer:
         with writer.checkpoint() as cp:
             cp.state("sums", b"one", inline=False)
         with writer.checkpoint() as cp:
             cp.state_delta("sums", b", two", apply="append")
-        catalog.engine.delete(OPERATOR_SNAPSHOTS.name, col("checkpoint_id").eq(1))
+        quick.engine.delete(OPERATOR_SNAPSHOTS.name, col("checkpoint_id").eq(1))
         told = writer.rewind(2, reason="only as saved")
     assert orders.state(told.checkpoint_id, heal=False).read("sums") == b"one, two"
     assert orders.validate(told.checkpoint_id).findings == ()
     assert orders.get(told.checkpoint_id) == told.manifest
     assert told.manifest.operator_states["sums"].external_length == len(b"one, two")
-    assert catalog.engine.read(OPERATOR_DELTAS.name, where=col("checkpoint_id").eq(3)).num_rows == 0
+    assert quick.engine.read(OPERATOR_DELTAS.name, where=col("checkpoint_id").eq(3)).num_rows == 0
 
 
-def test_a_sidecar_and_offsets_that_are_whole_only_as_saved_are_derived_from(catalog: ld.Catalog) -> None:
-    with ld.DeltaCheckpointStore(catalog, "orders") as store:
+def test_a_sidecar_and_offsets_that_are_whole_only_as_saved_are_derived_from(quick: ld.Catalog) -> None:
+    with ld.DeltaCheckpointStore(quick, "orders") as store:
         store.save_with_state(CheckpointManifest(version=1, checkpoint_id=1, epoch=1, timestamp_ms=1), STATE)
-    catalog.engine.delete(OPERATOR_SNAPSHOTS.name, col("checkpoint_id").eq(1))
-    with catalog.writer("orders") as writer:
+    quick.engine.delete(OPERATOR_SNAPSHOTS.name, col("checkpoint_id").eq(1))
+    with quick.writer("orders") as writer:
         writer.rewind(1, reason="only as saved")
         with writer.checkpoint() as cp:
             cp.source("kafka", {"0": "7"})
-        catalog.engine.delete(SOURCE_OFFSETS.name, col("checkpoint_id").eq(cp.id))
+        quick.engine.delete(SOURCE_OFFSETS.name, col("checkpoint_id").eq(cp.id))
         told = writer.rewind(cp.id, reason="without state")
     assert told.manifest.source_offsets["kafka"].offsets == {"0": "7"}
-    assert catalog.pipeline("orders").validate(told.checkpoint_id).valid
-    store = ld.DeltaCheckpointStore(catalog, "orders")
+    assert quick.pipeline("orders").validate(told.checkpoint_id).valid
+    store = ld.DeltaCheckpointStore(quick, "orders")
     assert store.load_state_data(2) == STATE
     assert store.validate_checkpoint(2).valid
 
 
-def test_a_derived_checkpoint_says_how_the_state_it_uses_is_divided(catalog: ld.Catalog) -> None:
-    with catalog.writer("orders", vnode_count=128) as writer:
+def test_a_derived_checkpoint_says_how_the_state_it_uses_is_divided(quick: ld.Catalog) -> None:
+    with quick.writer("orders", vnode_count=128) as writer:
         _save(writer, 1)
-        with catalog.writer("plain") as other:
+        with quick.writer("plain") as other:
             _save(other, 1)
-        with catalog.writer("copy", vnode_count=256) as copy:
+        with quick.writer("copy", vnode_count=256) as copy:
             copy.fork("orders", 1, reason="elsewhere")
             copy.fork("plain", 1, reason="it does not say")
             _save(copy, 1)
-        _lose_base(catalog)
+        _lose_base(quick)
         writer.rewind(1, reason="written anew")
-    rows = catalog.sql("SELECT pipeline, checkpoint_id, vnode_count FROM checkpoints ORDER BY 1, 2").to_pylist()
+    rows = quick.sql("SELECT pipeline, checkpoint_id, vnode_count FROM checkpoints ORDER BY 1, 2").to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         ("copy", 1, 128),
         ("copy", 2, None),

@@ -11,10 +11,10 @@ from laminar_delta.catalog.attempt import stage_offsets
 from laminar_delta.catalog.later import present
 from laminar_delta.catalog.maintenance import MaintenancePolicy
 from laminar_delta.catalog.tables import MANIFESTS
-from tests.support.catalogs import ENGINES, ready_made
+from tests.support.catalogs import QUICK_ENGINES, ready_made
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=QUICK_ENGINES)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> ld.Catalog:
     return ready_made(request.param, tmp_path / "catalog", request)()
 

@@ -1,6 +1,7 @@
 """Rotten disks: one byte flipped in any file of a catalog. What is used is what was saved, or the file is named."""
 
 import random
+import re
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,6 +206,34 @@ def test_a_column_renamed_in_the_log_is_damage_of_that_table(tmp_path: Path, tab
     assert table in _recover(place, saved=1).told
     first.write_bytes(whole)
     assert _recover(place, saved=1).used == 1
+
+
+def test_a_partition_renamed_in_an_entry_is_damage_of_that_entry(tmp_path: Path) -> None:
+    place = tmp_path / "catalog"
+    with ld.open_catalog(str(place)).writer("orders") as writer, writer.checkpoint() as cp:
+        cp.source("kafka", {"0": "1"})
+        cp.state("agg", _state(1))
+    entry = place / "operator_snapshots" / "_delta_log" / f"{1:020}.json"
+    whole = entry.read_bytes()
+    renamed = re.sub(rb'("partitionValues":\{[^}]*)checkpoint_id', rb"\1checkpoinv_id", whole)
+    assert renamed != whole
+    entry.write_bytes(renamed)
+    assert str(entry) in _recover(place, saved=1).told
+    entry.write_bytes(whole)
+    assert _recover(place, saved=1).used == 1
+
+
+def test_damage_of_what_the_state_of_a_rewind_is_stored_upon_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "catalog"
+    _make(place, compacted=False)
+    for path in _state_of_newest(place):
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        outcome = _recover(place, writing=False)
+        assert outcome.used == SAVED - 1
+        assert path.name in outcome.told
+        path.write_bytes(whole)
 
 
 def test_manifests_that_are_gone_altogether_are_an_error_and_no_fresh_start(tmp_path: Path) -> None:

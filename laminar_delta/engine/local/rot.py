@@ -68,13 +68,16 @@ def check_log(
     used = [found for found in checkpoints if version is None or found[0] <= version][-1:]
     since = -1 if history or not used else used[0][0]
     entries = entry_versions(table)
+    partitions: set[str] | None = None
     for entry in entries:
+        if partitions is None:
+            partitions = _partitions(table, entry)
         if since < entry and (version is None or entry <= version):
             # Cleaned away meanwhile, it is not what is damaged.
             with suppress(FileNotFoundError):
                 key = _key(entry_path(table, entry))
                 if key not in whole:
-                    _check_entry(table, entry)
+                    _check_entry(table, entry, partitions)
                     whole.add(key)
     for _, paths in used:
         for path in paths:
@@ -169,12 +172,15 @@ def _unknown_type(kind: object) -> str | None:
     return next((found for found in map(_unknown_type, inner) if found is not None), None)
 
 
-def _check_entry(table: Path, version: int) -> None:
+def _check_entry(table: Path, version: int, partitions: set[str] | None) -> None:
     actions = actions_of(table, version)
     for action in actions:
         what = _problem(action)
         if what is not None:
             raise damaged_entry(table, version, what)
+        strange = set() if partitions is None else set(action.get("add", {}).get("partitionValues", ())) ^ partitions
+        if strange and "add" in action:
+            raise damaged_entry(table, version, f"adds a file by {min(strange)!r}, other partitions than the table has")
     # Fences are in an entry twice: as what counts, and as what the commit told of itself.
     raised = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
     for action in actions:
@@ -182,6 +188,17 @@ def _check_entry(table: Path, version: int) -> None:
         told = json.loads(text).get(FENCES_KEY) if isinstance(text, str) and text.startswith("{") else None
         if isinstance(told, dict) and told != raised:
             raise damaged_entry(table, version, f"raises fences {raised}, and its commit told of {told}")
+
+
+def _partitions(table: Path, version: int) -> set[str] | None:
+    """The table's partition columns, where a log entry tells them and its schema has such columns."""
+    with suppress(FileNotFoundError, KeyError, TypeError, ValueError):
+        for action in _lines(entry_path(table, version)):
+            if "metaData" in action:
+                names = set(action["metaData"]["partitionColumns"])
+                columns = {field["name"] for field in json.loads(action["metaData"]["schemaString"])["fields"]}
+                return names if names <= columns else None
+    return None
 
 
 def metadata_file(table: Path, version: int | None) -> str | None:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.processes]
 SOURCES = ("files", "delta", "kafka", COUNTS)
 KILLS = 20
 NAMED = [pytest.param(False, id="by path"), pytest.param(True, id="by name")]
+CLUSTER = "local-cluster[2,1,1024]"
 
 
 def died_at(kill: Kill) -> dict[str, Any]:
@@ -53,11 +54,21 @@ def test_four_queries_of_a_driver_killed_three_times_deliver_each_record_once(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("by_name", NAMED)
+@pytest.mark.parametrize(
+    ("by_name", "cluster"),
+    [
+        pytest.param(False, False, id="by path"),
+        pytest.param(True, False, id="by name"),
+        pytest.param(False, True, id="on a cluster"),
+    ],
+)
 def test_twenty_kills_over_a_hundred_thousand_records(
-    tmp_path: Path, by_name: bool, request: pytest.FixtureRequest
+    tmp_path: Path, by_name: bool, cluster: bool, request: pytest.FixtureRequest
 ) -> None:
-    """Four queries at once: a kill at a chosen step of one of them hits the others wherever they are."""
+    """Four queries at once: a kill at a chosen step of one of them hits the others wherever they are. On a cluster an executor
+    is lost at work too.
+    """
+    master = {"master": CLUSTER} if cluster else {}
     seed = int(os.environ.get("LAMINAR_SOAK_SEED", "7"))
     kills = planned_kills(seed, SOURCES, KILLS)
     with running_broker(tmp_path / "broker") as broker:
@@ -66,8 +77,10 @@ def test_twenty_kills_over_a_hundred_thousand_records(
         assert data.records // data.per_batch > KILLS * MOST_PER_LIFE
         data.make()
         for kill in kills:
-            data.live(kill)  # fails unless it was killed
-        data.live()
+            data.live(kill, **master)  # fails unless it was killed
+        data.live(**master, **({"lose_executor": "files"} if cluster else {}))
+    if cluster:
+        assert_lost_at_work(data, "files")
     died = data.deaths()
     assert died == [died_at(kill) for kill in kills]
     phases = Counter(DURING if death["side"] == DURING else death["step"] for death in died)
@@ -88,14 +101,17 @@ def test_a_cluster_that_loses_its_driver_and_an_executor_at_work(
     with running_broker(tmp_path / "broker") as broker:
         data = Input(tmp_path, [source], records=20_000, per_batch=2_000, broker=broker, by_name=by_name)
         data.make()
-        master = "local-cluster[2,1,1024]"
-        data.live(Kill(source, Step.COMMIT.value, DURING, 2, jvm_too=True), master=master)
-        data.live(lose_executor=True, master=master)
-    lost, again = (json.loads((tmp_path / name).read_text()) for name in (LOST, AGAIN))
-    # It was writing; its work was given to another one; and what it had begun is nobody's.
+        data.live(Kill(source, Step.COMMIT.value, DURING, 2, jvm_too=True), master=CLUSTER)
+        data.live(lose_executor=source, master=CLUSTER)
+    assert_lost_at_work(data, source)
+    data.assert_each_once(request)
+
+
+def assert_lost_at_work(data: Input, source: str) -> None:
+    """An executor was writing; its work was given to another one; and what it had begun is nobody's."""
+    lost, again = (json.loads((data.home / name).read_text()) for name in (LOST, AGAIN))
     assert lost["batch"] == again["batch"]
     assert lost["task"] < again["task"]
     assert lost["executor"] != again["executor"]
     assert lost["begun"]
     assert set(lost["begun"]).isdisjoint(path.name for path in data.files(source))
-    data.assert_each_once(request)

@@ -107,7 +107,7 @@ class Driver:
 
     def _function(self, kind: str, sinks: list[FrameSink]) -> Callable[[DataFrame, Batch], dict[str, DataFrame]]:
         fn = totals(sinks)
-        if not self.order.get("lose_executor"):
+        if self.order.get("lose_executor") != kind:
             return fn
 
         def losing(frame: DataFrame, batch: Batch) -> dict[str, DataFrame]:

@@ -53,7 +53,7 @@ def test_sessions_by_name(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(OwnSessions, "on_this_machine", False)
     schema = f"sessions_{uuid4().hex}"
     spark.sql(f"CREATE SCHEMA {schema}").collect()
-    catalog = ld.open_catalog(schema, spark=spark)
+    catalog = ld.open_catalog(schema, engine="spark", spark=spark)
     store = ld.SourceCheckpointStore(catalog, "orders")
     rival = ld.SourceCheckpointStore(catalog, "orders", generation=store.take_generation())
     first, second = store.session(), rival.session()

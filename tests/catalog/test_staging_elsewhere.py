@@ -58,6 +58,7 @@ def test_what_another_process_staged_under_an_attempt_is_committed_by_who_began_
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("catalog", ["embedded"], indirect=True)
 def test_what_was_staged_elsewhere_for_a_writer_that_was_taken_over_is_an_orphan(catalog: ld.Catalog) -> None:
     attempt = catalog.writer("orders").committer.begin(1)
     successor = catalog.writer("orders")

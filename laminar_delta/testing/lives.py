@@ -35,11 +35,13 @@ KEPT = 4
 """How many checkpoints pruning leaves."""
 
 
-def start(location: str, role: str, name: str, *, seconds: float = 3600, seed: int = 0) -> Worker:
+def start(
+    location: str, role: str, name: str, *, engine: str = "embedded", seconds: float = 3600, seed: int = 0
+) -> Worker:
     """Starts one; it waits for `go`."""
     order = {
         "location": location,
-        "engine": "embedded",
+        "engine": engine,
         "role": role,
         "name": name,
         "seconds": seconds,

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+import laminar_delta as ld
 from tests.support.lives import die_at_random, fight
 
 pytestmark = pytest.mark.processes
 
 
 def test_four_processes_fighting_for_a_pipeline_lose_nothing(tmp_path: Path) -> None:
-    told = fight(tmp_path / "catalog", seconds=10)
+    told = fight(ld.open_catalog(str(tmp_path / "catalog"), engine="embedded"), seconds=10)
     assert told["saved"] > 0
     assert told["FencedError"] > 0
 

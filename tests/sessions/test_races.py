@@ -24,6 +24,7 @@ from laminar_delta.engine.request import Fence, Merge
 from laminar_delta.engine.settle import HISTORY_WINDOW, FenceRefused, Settled, WriteConflict
 from laminar_delta.errors import CommitUnknownError, ConflictError, FencedError, SessionStateError, StorageError
 from tests.sessions.support import Opener, StoreOpener, at, commit_as_statement
+from tests.support.catalogs import ON_DISK, ready_made
 from tests.support.faults import failing_merges, unanswered_merges, unheard_merges
 from tests.support.session_races import Done, State, assert_serial, race, watch
 
@@ -58,14 +59,20 @@ def test_eight_threads_come_out_as_if_one_after_the_other(
 
 
 @pytest.mark.processes
-def test_two_processes_come_out_as_if_one_after_the_other(tmp_path: Path) -> None:
-    catalog = ld.open_catalog(str(tmp_path / "catalog"))
+@pytest.mark.parametrize("engine", ON_DISK)
+def test_two_processes_come_out_as_if_one_after_the_other(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    catalog = ready_made(engine, tmp_path / "catalog", request)()
+    # There each try takes a second, and one of all comes through.
+    threads = 2 if engine == "spark" else THREADS // 2
     store = ld.SourceCheckpointStore(catalog, "orders")
     order = {
         "location": str(tmp_path / "catalog"),
+        "engine": engine,
         "pipeline": "orders",
         "generation": store.take_generation(),
-        "threads": THREADS // 2,
+        "threads": threads,
         "rounds": ROUNDS,
     }
     processes = [
@@ -87,7 +94,7 @@ def test_two_processes_come_out_as_if_one_after_the_other(tmp_path: Path) -> Non
             stop.set()
         seen = watching.result()
     done = [Done(**one) for answer in answers for one in answer]
-    assert [len(answer) for answer in answers] == [THREADS // 2 * ROUNDS] * 2
+    assert [len(answer) for answer in answers] == [threads * ROUNDS] * 2
     # In each round all of both processes began before any committed: all but one were told, and came through by another try.
     assert sum(one.lost == 0 for one in done) == ROUNDS
     assert_serial(store, done, seen)
@@ -103,7 +110,7 @@ def _run_together(processes: list[subprocess.Popen[str]]) -> list[list[dict[str,
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-    answers = [process.communicate(timeout=300)[0] for process in processes]
+    answers = [process.communicate(timeout=900)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     return [json.loads(answer) for answer in answers]
 

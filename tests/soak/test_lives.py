@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.catalogs import ON_DISK, ready_made
 from tests.support.lives import die_at_random, fight
 
 pytestmark = pytest.mark.soak
@@ -13,8 +14,11 @@ ROUNDS = int(os.environ.get("LAMINAR_SOAK_ROUNDS", "500"))
 SEED = int(os.environ.get("LAMINAR_SOAK_SEED", "1"))
 
 
-def test_four_processes_fighting_for_a_minute_lose_nothing(tmp_path: Path) -> None:
-    told = fight(tmp_path / "catalog", seconds=60)
+@pytest.mark.parametrize("engine", ON_DISK)
+def test_four_processes_fighting_for_a_minute_lose_nothing(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    told = fight(ready_made(engine, tmp_path / "catalog", request)(), seconds=60)
     assert told["saved"] > 0
     assert told["FencedError"] > 0
 

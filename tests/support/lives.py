@@ -13,10 +13,10 @@ from laminar_delta.testing.scenarios import PIPELINE
 from laminar_delta.testing.workers import Worker, run_together
 
 
-def fight(place: Path, seconds: float, fighters: int = 4) -> Counter[str]:
+def fight(catalog: ld.Catalog, seconds: float, fighters: int = 4) -> Counter[str]:
     """Lets processes fight for one pipeline and checks what became of all they were told; how often they were told what."""
-    catalog = ld.open_catalog(str(place), engine="embedded")
-    workers = [lives.start(str(place), "fight", f"w{number}", seconds=seconds) for number in range(fighters)]
+    place, engine = catalog.engine.location, catalog.engine.name
+    workers = [lives.start(place, "fight", f"w{number}", engine=engine, seconds=seconds) for number in range(fighters)]
     run_together(workers)
     assert [worker.process.returncode for worker in workers] == [0] * fighters
     told = Counter(line["told"] for worker in workers for line in worker.said)

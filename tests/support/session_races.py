@@ -102,7 +102,7 @@ def assert_serial(store: ld.SourceCheckpointStore, done: Sequence[Done], seen: S
 def main(argument: str) -> None:
     """One process with threads that race."""
     order: dict[str, Any] = json.loads(argument)
-    catalog = ld.open_catalog(order["location"])
+    catalog = ld.open_catalog(order["location"], engine=order["engine"])
     store = ld.SourceCheckpointStore(catalog, order["pipeline"], generation=order["generation"])
     together = threading.Barrier(order["threads"], action=_wait_for_the_others)
     names = [f"{order['name']} {number}" + "x" * number for number in range(order["threads"])]

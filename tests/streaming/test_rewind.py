@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import expr
 
 import laminar_delta as ld
 from laminar_delta.errors import ConflictError, NotFoundError
@@ -65,6 +66,20 @@ def fill_files(place: Path) -> None:
         path = place / f"{number}.json"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         os.utime(path, (FIRST_FILE_AT + number,) * 2)  # Spark reads files in the order of their times
+
+
+def fill_sides(place: Path) -> None:
+    """Two sides of a join: the right one has what goes with the left one's file, and with that of the batch before."""
+    for side in ("left", "right"):
+        (place / side).mkdir(parents=True)
+        for number in range(BATCHES):
+            ids = [number * 10 + one for one in range(5)]
+            if side == "right":
+                ids = ids[:2] + [before - 10 for before in ids[2:] if number]
+            rows = [{"id": one, "at": f"2024-01-01T00:{number:02}:00Z"} for one in ids]
+            path = place / side / f"{number}.json"
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            os.utime(path, (FIRST_FILE_AT + number,) * 2)
 
 
 def finish(query: "DataFrame", place: Path, sink: Path, mode: str = "append") -> None:
@@ -161,6 +176,35 @@ def test_a_query_with_state_is_taken_back_with_it(
     assert [tuple(row.values()) for row in told if row["batch_id"] < BATCHES] == [
         (batch, "stateStoreSave", 3, 3, 1) for batch in range(BATCHES)
     ]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_join_of_two_sources_is_taken_back_with_state_and_watermark(
+    provider: str, session: "SparkSession", catalog: ld.Catalog, tmp_path: Path
+) -> None:
+    """Several operators' stores, in several partitions: half of what a batch gives comes of what the one before left there."""
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[provider])
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    fill_sides(tmp_path / "in")
+
+    def side(name: str, *columns: str) -> "DataFrame":
+        reader = session.readStream.schema("id long, at timestamp").option("maxFilesPerTrigger", 1)
+        return reader.json(str(tmp_path / "in" / name)).toDF(*columns).withWatermark(columns[1], "2 minutes")
+
+    def read() -> "DataFrame":
+        left, right = side("left", "id", "at"), side("right", "other", "then")
+        near = "id = other AND then >= at AND then <= at + INTERVAL 1 MINUTE"
+        return left.join(right, expr(near)).select("id", "then")
+
+    take_back(session, catalog, tmp_path, read, "append")
+    assert [row[0] for row in content(session, tmp_path / "sink")] == [
+        number * 10 + one for number in range(BATCHES) for one in range(5 if number + 1 < BATCHES else 2)
+    ]
+    _, committed = (tmp_path / "again" / "commits" / str(BATCHES - 1)).read_text().splitlines()
+    assert json.loads(committed)["nextBatchWatermarkMs"] > 0
 
 
 def test_a_pipeline_of_batches_is_taken_back_with_sink_and_state(

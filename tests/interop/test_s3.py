@@ -196,7 +196,8 @@ def test_a_large_state_is_many_files_and_one_commit_and_a_cancelled_one_leaves_n
         cp.state("agg", pieces())
     assert catalog.engine.version(OPERATOR_SNAPSHOTS.name) == 1
     there = _data(server)
-    assert len(there) == 6
+    # Parts of half the bytes: there they are held while they are sent.
+    assert len(there) == 5
     assert catalog.pipeline("orders").state(cp.id).read("agg") == state
     assert catalog.pipeline("orders").validate(cp.id).valid
     seen: set[str] = set()

@@ -61,8 +61,8 @@ def fight(catalog: Catalog, order: dict[str, Any]) -> None:
         try:
             writer = catalog.writer(PIPELINE, owner=order["name"])
             say({"told": "generation", "generation": writer.generation})
-            # So long that others come to save something, however slow the machine is.
-            pause = chance.random() * min(1.0, 6 * (time.monotonic() - began))
+            # So long that others come to save something, however slow the machine or the engine is.
+            pause = chance.random() * min(order["seconds"] / 10, 6 * (time.monotonic() - began))
             while time.monotonic() < end or not saved:
                 _save(writer, f"{order['name']}-{saved}")
                 saved += 1

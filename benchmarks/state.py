@@ -233,7 +233,9 @@ def _many(place: Path) -> None:
     catalog = ld.open_catalog(str(place / "many"))
     writer = catalog.writer("p")
     _save_bytes(writer, random.Random(4).randbytes(MIB))
-    data = memoryview(random.Random(5).randbytes(MANY))
+    chance = random.Random(5)
+    # At once it would be more bits than `randbytes` can count.
+    data = memoryview(b"".join(chance.randbytes(MIB) for _ in range(MANY // MIB)))
     saved = _measured(partial(_save_many, writer, data))
     files, versions = len(_files_in(catalog, OPERATOR_SNAPSHOTS.name)), catalog.engine.version(OPERATOR_SNAPSHOTS.name)
     verified = _measured(catalog.pipeline("p").state(2).verify)

@@ -30,8 +30,8 @@ TOGETHER_BYTES = 1 << 20
 those of one large state."""
 ROW_GROUP_BYTES = 3 << 19
 """How much of payloads is read to get at one of them, at most. Of a long chain every window of a state needs a chunk or two of
-each checkpoint: larger groups would be read several times over. Each group costs 0.8 ms to read: smaller ones of state that
-compresses to half would double the time of a load of a fresh snapshot."""
+each checkpoint: larger groups would be read several times over. Each group costs time to read: of
+smaller ones a load of a fresh snapshot takes longer. See the benchmark `state`."""
 
 
 def are_payloads(rows: pa.Table) -> bool:
